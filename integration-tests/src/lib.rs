@@ -1,0 +1,1 @@
+//! Whole-system stories on real servers.

@@ -1,0 +1,1 @@
+//! The relation is the fact: commands, operations, outbox and lanes.

@@ -1,0 +1,1 @@
+//! The built-in authority for accounts and videos.

@@ -1,0 +1,1 @@
+//! The count is a projection that can prove itself.

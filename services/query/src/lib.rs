@@ -1,0 +1,1 @@
+//! Fast, honest reads of likes and counts.

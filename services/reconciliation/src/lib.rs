@@ -1,0 +1,1 @@
+//! What was committed, published and consumed, and what stands still.

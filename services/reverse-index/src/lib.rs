@@ -1,0 +1,1 @@
+//! Who liked this video, under today's privacy.

@@ -1,0 +1,1 @@
+//! All six services in one process on one port.

@@ -1,0 +1,3 @@
+//! The `cargo dev` verbs.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Finds or provisions real PostgreSQL, NATS and Redis and runs them for development and tests.

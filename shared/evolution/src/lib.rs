@@ -1,0 +1,1 @@
+//! Applies a service's schema migrations in order, once, under a lock.

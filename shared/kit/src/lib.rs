@@ -1,0 +1,1 @@
+//! Machinery that two or more services need: running, configuration, identity, stores, lanes.
