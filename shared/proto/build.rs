@@ -2,18 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use prost::Message as _;
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new("../../proto").canonicalize()?;
     println!("cargo:rerun-if-changed={}", root.display());
     let mut files = Vec::new();
-    collect(&root, &mut files)?;
+    collect(&root.join("likewise"), &mut files)?;
     files.sort();
 
-    let descriptors = protox::compile(&files, [&root])?;
+    let mut compiler = protox::Compiler::new([&root])?;
+    compiler.include_imports(true).open_files(&files)?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    // Encoded by the compiler itself, which keeps the validation rules; the typed form drops options it does not know.
+    std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+
+    // The annotations need no code of their own.
+    let mut descriptors = compiler.file_descriptor_set();
+    descriptors.file.retain(|file| file.package() != "buf.validate");
     tonic_prost_build::configure().bytes(".").include_file("likewise.rs").compile_fds(descriptors)?;
     Ok(())
 }
