@@ -1,1 +1,4 @@
 //! Machinery that two or more services need: running, configuration, identity, stores, lanes.
+
+pub mod lanes;
+pub mod lease;

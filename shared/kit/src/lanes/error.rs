@@ -1,0 +1,121 @@
+//! What can go wrong with a lane, in words that say what to do.
+
+use uuid::Uuid;
+
+/// A cause from another library.
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Failure of a lane's machinery.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A statement failed. Tried again after a pause.
+    #[error("query PostgreSQL")]
+    Postgres(#[from] tokio_postgres::Error),
+    /// No connection came out of the pool. Tried again after a pause.
+    #[error("take a connection to PostgreSQL")]
+    Pool(#[from] deadpool_postgres::PoolError),
+    /// The service's own outbox code failed for another reason. Tried again after a pause.
+    #[error("{action}")]
+    Outbox {
+        /// What was being done.
+        action: &'static str,
+        /// Why it failed.
+        source: Source,
+    },
+    /// NATS did not do what was asked, or is not reachable. Tried again after a pause.
+    #[error("{action}")]
+    Nats {
+        /// What was being done.
+        action: &'static str,
+        /// Why it failed.
+        source: Source,
+    },
+    /// The NATS server is too old.
+    #[error("NATS server is {found}, lanes need {minimum} or newer: upgrade the server")]
+    ServerTooOld {
+        /// Version the server names.
+        found: String,
+        /// Minimum version.
+        minimum: &'static str,
+    },
+    /// A stream of this name belongs to another incarnation of the shard, and is never adopted.
+    #[error(
+        "stream {stream} belongs to incarnation {found} but the shard is {expected}: another installation uses this \
+         stream prefix, or the database was recreated; choose another lanes.stream_prefix or remove the old stream"
+    )]
+    ForeignStream {
+        /// Name of the stream.
+        stream: String,
+        /// Incarnation in the stream's metadata, empty when it has none.
+        found: String,
+        /// Incarnation of the shard.
+        expected: Uuid,
+    },
+    /// A stream of this name exists with a configuration that breaks a promise of lanes.
+    #[error("stream {stream} has {setting} = {found} but lanes need {expected}: correct the stream's configuration")]
+    StreamMisconfigured {
+        /// Name of the stream.
+        stream: String,
+        /// The setting.
+        setting: &'static str,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        expected: String,
+    },
+    /// The stream holds another message at a number than the database: commits were lost after they were published, or
+    /// the stream is not this shard's. The lane stands still until it is repaired.
+    #[error("LOST_TAIL: stream {stream} at {seq} holds event {found}, the database has {expected}: {advice}")]
+    LostTail {
+        /// Name of the stream.
+        stream: String,
+        /// Number at which they differ.
+        seq: u64,
+        /// Event id in the stream.
+        found: String,
+        /// Event id in the database, or what it lacks.
+        expected: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The outbox gave rows that do not follow one another.
+    #[error("the outbox of {lane} gave number {found} where {expected} was due: the sequence has a hole")]
+    OutboxHole {
+        /// Name of the lane.
+        lane: String,
+        /// The number due.
+        expected: u64,
+        /// The number that came.
+        found: u64,
+    },
+}
+
+impl Error {
+    /// Wraps a failure of the service's own outbox code.
+    pub fn outbox(action: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Outbox { action, source: source.into() }
+    }
+
+    pub(crate) fn nats(action: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Nats { action, source: source.into() }
+    }
+
+    /// Whether trying again cannot help before a person, or a repair, has acted.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::LostTail { .. } | Self::OutboxHole { .. })
+    }
+
+    /// The message with its causes on one line, for watermarks and logs.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,55 @@
+//! Lanes: one shard, one outbox sequence, one JetStream stream, in which the sequence number of a change and the offset
+//! of its message are the same number.
+//!
+//! Promises: messages of a lane are published and applied in order, without holes; an offset advances only after the
+//! effects of everything below it are durable. A crash anywhere, two publishers at once or a broker that restarts
+//! neither loses nor doubles a message. A broker that is down fails nothing but the lag.
+//!
+//! Never: decides what a message means, keeps truth on the broker, sets `Nats-Msg-Id`, or repairs a lost tail (it stops
+//! the lane and says so).
+//!
+//! Reading order: [`outbox`] and [`projection`] are what a service supplies; [`publisher`] and [`consumer`] run them;
+//! [`stream`] is what stands on the broker, [`checkpoint`] and [`evidence`] what stands in PostgreSQL; [`watermarks`]
+//! is what can be seen of it.
+
+mod checkpoint;
+mod consumer;
+mod error;
+mod evidence;
+mod outbox;
+mod projection;
+mod publisher;
+mod runtime;
+mod settings;
+mod stream;
+mod watermarks;
+
+use std::fmt;
+
+pub use checkpoint::{Checkpoint, checkpoints};
+pub use consumer::{Consumer, ConsumerHandle, ConsumerState};
+pub use error::Error;
+pub use evidence::{last_evidence, record_evidence, shard_meta};
+pub use outbox::{Outbox, OutboxMessage, OutboxWatermarks, ShardMeta};
+pub use projection::{ApplyError, LaneMessage, Projection};
+pub use publisher::{Publisher, PublisherHandle};
+pub use runtime::Runtime;
+pub use settings::{LANE_DEFAULTS, LaneSettings};
+pub use stream::{stream_name, subject};
+pub use watermarks::WatermarkSource;
+
+/// One lane: all changes of one shard of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane {
+    /// What kind of shard publishes it, for example `rel` or `content`: lower-case letters only.
+    pub class: &'static str,
+    /// Number of the shard.
+    pub shard: u16,
+}
+
+impl fmt::Display for Lane {
+    /// `rel-03`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}-{:02}", self.class, self.shard)
+    }
+}
