@@ -5,13 +5,19 @@
 //!     last_event_id uuid, owner_epoch bigint not null, updated_at timestamptz not null,
 //!     primary key (projection, lane));
 //! ```
+//!
+//! A checkpoint only ever follows effects that are durable, and only its present owner can move it.
 
 use deadpool_postgres::Pool;
 use time::OffsetDateTime;
+use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::Error;
-use super::evidence::from_bigint;
+use super::evidence::{as_bigint, from_bigint};
 
+const CLAIM: &str = include_str!("store/checkpoint_claim.sql");
+const ADVANCE: &str = include_str!("store/checkpoint_advance.sql");
 const LIST: &str = include_str!("store/checkpoint_list.sql");
 
 /// How far one projection has applied one lane.
@@ -23,6 +29,8 @@ pub struct Checkpoint {
     pub epoch: u32,
     /// First message whose effect is not included.
     pub next_offset: u64,
+    /// Event id of the last message applied; `None` before the first.
+    pub last_event_id: Option<Uuid>,
     /// When it last moved, by the database clock.
     pub updated_at: OffsetDateTime,
 }
@@ -34,16 +42,52 @@ pub struct Checkpoint {
 pub async fn checkpoints(pool: &Pool, projection: &str) -> Result<Vec<Checkpoint>, Error> {
     let client = pool.get().await?;
     let statement = client.prepare_cached(LIST).await?;
-    let rows = client.query(&statement, &[&projection]).await?;
-    rows.iter()
-        .map(|row| {
-            let epoch: i32 = row.try_get(1)?;
-            Ok(Checkpoint {
-                lane: row.try_get(0)?,
-                epoch: u32::try_from(epoch).unwrap_or(0),
-                next_offset: from_bigint(row.try_get(2)?),
-                updated_at: row.try_get(3)?,
-            })
-        })
-        .collect()
+    client.query(&statement, &[&projection]).await?.iter().map(checkpoint).collect()
+}
+
+/// Makes `owner_epoch` the owner. `None` when a higher one has been seen: the caller is an older owner.
+pub(super) async fn claim(
+    pool: &Pool,
+    projection: &str,
+    lane: &str,
+    owner_epoch: i64,
+) -> Result<Option<Checkpoint>, Error> {
+    let client = pool.get().await?;
+    let statement = client.prepare_cached(CLAIM).await?;
+    let row = client.query_opt(&statement, &[&projection, &lane, &owner_epoch]).await?;
+    row.as_ref().map(checkpoint).transpose()
+}
+
+/// Moves `from` on to the offset after `last_event_id`'s message and answers when. `None` when the lane has another
+/// owner or stands elsewhere.
+pub(super) async fn advance(
+    pool: &Pool,
+    projection: &str,
+    owner_epoch: i64,
+    from: &Checkpoint,
+    next_offset: u64,
+    last_event_id: Uuid,
+) -> Result<Option<OffsetDateTime>, Error> {
+    let client = pool.get().await?;
+    let statement = client.prepare_cached(ADVANCE).await?;
+    let epoch = i32::try_from(from.epoch).unwrap_or(i32::MAX);
+    let (from_offset, next_offset) = (as_bigint(from.next_offset), as_bigint(next_offset));
+    let row = client
+        .query_opt(
+            &statement,
+            &[&projection, &from.lane, &owner_epoch, &epoch, &from_offset, &next_offset, &last_event_id],
+        )
+        .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+fn checkpoint(row: &Row) -> Result<Checkpoint, Error> {
+    let epoch: i32 = row.try_get("epoch")?;
+    Ok(Checkpoint {
+        lane: row.try_get("lane")?,
+        epoch: u32::try_from(epoch).unwrap_or(0),
+        next_offset: from_bigint(row.try_get("next_offset")?),
+        last_event_id: row.try_get("last_event_id")?,
+        updated_at: row.try_get("updated_at")?,
+    })
 }

@@ -1,9 +1,24 @@
 //! Feeds one projection from one lane.
+//!
+//! One consumer per lane and projection works at a time, by a lease whose epoch fences older owners. The broker keeps
+//! no truth about what was read: the checkpoint does, and before anything is read the stream has to agree with it.
+
+mod compare;
+mod feed;
+mod pull;
+mod run;
+mod status;
 
 use std::sync::Arc;
 
 use deadpool_postgres::Pool;
+use futures::future::BoxFuture;
+use likewise_proto::convert;
+use likewise_proto::lanes::v1::ConsumerWatermark;
 
+pub use self::status::ConsumerState;
+use self::status::Shared;
+use super::checkpoint::{Checkpoint, checkpoints};
 use super::{Lane, Projection, Runtime, WatermarkSource};
 
 /// Consumers of lanes.
@@ -11,38 +26,94 @@ pub struct Consumer;
 
 impl Consumer {
     /// Starts feeding `projection` from `lane` until the process stops; `runtime` is a `&Context`, `pool` is on the
-    /// schema with `lease` and `consumer_checkpoint`.
-    pub fn spawn(
+    /// schema with `lease` and `consumer_checkpoint`. Must be called within a Tokio runtime. Never fails: whatever goes
+    /// wrong is tried again and stands in the watermarks.
+    pub fn spawn<P: Projection>(
         runtime: impl Into<Runtime>,
         pool: Pool,
         lane: Lane,
-        projection: Arc<impl Projection>,
+        projection: Arc<P>,
     ) -> Arc<ConsumerHandle> {
-        let _ = (runtime.into(), pool, lane, projection);
-        Arc::new(ConsumerHandle {})
+        let runtime = runtime.into();
+        let name = projection.name();
+        let shared = Arc::new(Shared::new(name.clone(), lane));
+        let handle = Arc::new(ConsumerHandle {
+            lane,
+            name,
+            pool: pool.clone(),
+            shared: Arc::clone(&shared),
+            quarantine: Arc::clone(&projection) as Arc<dyn Quarantine>,
+        });
+        let tasks = runtime.tasks.clone();
+        tasks.spawn(run::Run::new(runtime, pool, lane, projection, shared).until_stopped());
+        handle
     }
 }
 
-/// Where a consumer stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConsumerState {
-    /// Another process owns the lane, or the stream does not exist yet.
-    Waiting,
-    /// Applying.
-    Running,
-    /// Something failed; it is tried again.
-    Retrying,
-    /// A number is missing inside the stream. Nothing past it is applied.
-    Gap,
-    /// The stream is shorter than what was applied; waits for it to be published again.
-    Regressed,
-    /// The stream holds another message than the one applied last. Stands still until repaired.
-    LostTail,
-    /// The process stops.
-    Stopped,
+/// A running consumer.
+pub struct ConsumerHandle {
+    lane: Lane,
+    name: String,
+    pool: Pool,
+    shared: Arc<Shared>,
+    quarantine: Arc<dyn Quarantine>,
 }
 
-/// A running consumer.
-pub struct ConsumerHandle {}
+impl ConsumerHandle {
+    /// Where it stands now.
+    #[must_use]
+    pub fn state(&self) -> ConsumerState {
+        self.shared.read().state
+    }
 
-impl WatermarkSource for ConsumerHandle {}
+    /// First offset whose effect is not included, as this process last knew it; 0 before it ever owned the lane.
+    #[must_use]
+    pub fn next_offset(&self) -> u64 {
+        self.shared.read().checkpoint.map_or(0, |checkpoint| checkpoint.next_offset)
+    }
+
+    async fn watermark(&self) -> ConsumerWatermark {
+        let mut status = self.shared.read();
+        // Somebody else may be moving the checkpoint while this process waits.
+        if status.state != ConsumerState::Running {
+            match self.stored().await {
+                Ok(stored) => status.checkpoint = stored.or(status.checkpoint),
+                Err(error) if status.last_error.is_empty() => status.last_error = error.chain(),
+                Err(_) => {}
+            }
+        }
+        let checkpoint = status.checkpoint;
+        ConsumerWatermark {
+            projection: self.name.clone(),
+            lane: self.lane.to_string(),
+            epoch: checkpoint.as_ref().map_or(0, |checkpoint| u64::from(checkpoint.epoch)),
+            next_offset: checkpoint.as_ref().map_or(1, |checkpoint| checkpoint.next_offset),
+            updated_at: checkpoint.map(|checkpoint| convert::timestamp(checkpoint.updated_at)),
+            status: status.state.as_str().to_owned(),
+            last_error: status.last_error,
+            quarantined: self.quarantine.open(&self.lane).await,
+        }
+    }
+
+    async fn stored(&self) -> Result<Option<Checkpoint>, super::Error> {
+        let lane = self.lane.to_string();
+        Ok(checkpoints(&self.pool, &self.name).await?.into_iter().find(|checkpoint| checkpoint.lane == lane))
+    }
+}
+
+impl WatermarkSource for ConsumerHandle {
+    fn consumers(&self) -> BoxFuture<'_, Vec<ConsumerWatermark>> {
+        Box::pin(async { vec![self.watermark().await] })
+    }
+}
+
+/// [`Projection::quarantined`] without the type of the projection.
+trait Quarantine: Send + Sync {
+    fn open<'a>(&'a self, lane: &'a Lane) -> BoxFuture<'a, u64>;
+}
+
+impl<P: Projection> Quarantine for P {
+    fn open<'a>(&'a self, lane: &'a Lane) -> BoxFuture<'a, u64> {
+        Box::pin(self.quarantined(lane))
+    }
+}

@@ -14,6 +14,9 @@ pub enum Error {
     /// No connection came out of the pool. Tried again after a pause.
     #[error("take a connection to PostgreSQL")]
     Pool(#[from] deadpool_postgres::PoolError),
+    /// The lease could not be asked for. Tried again after a pause.
+    #[error("ask for the lease of the lane")]
+    Lease(#[from] crate::lease::Error),
     /// The service's own outbox code failed for another reason. Tried again after a pause.
     #[error("{action}")]
     Outbox {
@@ -30,6 +33,9 @@ pub enum Error {
         /// Why it failed.
         source: Source,
     },
+    /// There is no connection to NATS. Tried again after a pause.
+    #[error("NATS is not connected")]
+    Disconnected,
     /// The NATS server is too old.
     #[error("NATS server is {found}, lanes need {minimum} or newer: upgrade the server")]
     ServerTooOld {
@@ -78,6 +84,40 @@ pub enum Error {
         /// What to do.
         advice: &'static str,
     },
+    /// The stream ends before the last message that was applied: the broker has lost messages it had acknowledged.
+    #[error(
+        "REGRESSED: stream {stream} ends at {last} but messages up to {applied} were applied: waiting for its publisher \
+         to publish the rest again"
+    )]
+    Regressed {
+        /// Name of the stream.
+        stream: String,
+        /// Last number in the stream.
+        last: u64,
+        /// Last number applied.
+        applied: u64,
+    },
+    /// Messages that are due are not in the stream, while later ones are. Nothing past the hole is applied.
+    #[error(
+        "GAP: stream {stream} has no messages {from}..={to}: they were removed before this projection read them; fill \
+         them from the outbox or rebuild the projection"
+    )]
+    Gap {
+        /// Name of the stream.
+        stream: String,
+        /// First missing number.
+        from: u64,
+        /// Last missing number.
+        to: u64,
+    },
+    /// A message without a readable event id: somebody else publishes into the stream.
+    #[error("stream {stream} at {seq} holds a message that no publisher of lanes has written: find out who writes there")]
+    ForeignMessage {
+        /// Name of the stream.
+        stream: String,
+        /// Its number.
+        seq: u64,
+    },
     /// The outbox gave rows that do not follow one another.
     #[error("the outbox of {lane} gave number {found} where {expected} was due: the sequence has a hole")]
     OutboxHole {
@@ -103,7 +143,7 @@ impl Error {
     /// Whether trying again cannot help before a person, or a repair, has acted.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::LostTail { .. } | Self::OutboxHole { .. })
+        matches!(self, Self::LostTail { .. } | Self::ForeignMessage { .. } | Self::OutboxHole { .. })
     }
 
     /// The message with its causes on one line, for watermarks and logs.

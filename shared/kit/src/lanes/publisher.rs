@@ -1,25 +1,56 @@
 //! Publishes one outbox to its stream.
+//!
+//! One publisher per lane works at a time, by a lease. What makes it safe is not the lease but the chain: every batch
+//! names the number it follows, and the outbox row of the last published number is read again with every read and must
+//! still carry the same event id. So a second publisher, a lost answer, a broker or a database that comes back shorter
+//! are all noticed before anything is published past them.
+
+mod attach;
+mod batch;
+mod resume;
+mod run;
+mod status;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use likewise_proto::convert;
+use likewise_proto::lanes::v1::LaneWatermark;
 use tokio::sync::Notify;
 
-use super::{Outbox, Runtime, WatermarkSource};
+use self::status::Shared;
+use super::{Error, Lane, Outbox, OutboxWatermarks, Runtime, WatermarkSource};
 
 /// Publishers of lanes.
 pub struct Publisher;
 
 impl Publisher {
-    /// Starts publishing `outbox` until the process stops; `runtime` is a `&Context`.
-    pub fn spawn(runtime: impl Into<Runtime>, outbox: Arc<impl Outbox>) -> Arc<PublisherHandle> {
-        let (_runtime, _outbox) = (runtime.into(), outbox);
-        Arc::new(PublisherHandle { wake: Arc::new(Notify::new()) })
+    /// Starts publishing `outbox` until the process stops; `runtime` is a `&Context`. Must be called within a Tokio
+    /// runtime. Never fails: whatever goes wrong is tried again and stands in the watermarks.
+    pub fn spawn<O: Outbox>(runtime: impl Into<Runtime>, outbox: Arc<O>) -> Arc<PublisherHandle> {
+        let runtime = runtime.into();
+        let wake = Arc::new(Notify::new());
+        let shared = Arc::new(Shared::default());
+        let handle = Arc::new(PublisherHandle {
+            lane: outbox.lane(),
+            wake: Arc::clone(&wake),
+            shared: Arc::clone(&shared),
+            source: Arc::clone(&outbox) as Arc<dyn Counted>,
+            prefix: runtime.settings.stream_prefix.clone(),
+        });
+        let tasks = runtime.tasks.clone();
+        tasks.spawn(run::Run::new(runtime, outbox, wake, shared).until_stopped());
+        handle
     }
 }
 
 /// A running publisher.
 pub struct PublisherHandle {
+    lane: Lane,
     wake: Arc<Notify>,
+    shared: Arc<Shared>,
+    source: Arc<dyn Counted>,
+    prefix: String,
 }
 
 impl PublisherHandle {
@@ -27,6 +58,40 @@ impl PublisherHandle {
     pub fn wake(&self) {
         self.wake.notify_one();
     }
+
+    async fn watermark(&self) -> LaneWatermark {
+        let counted = self.source.counted().await;
+        let status = self.shared.read();
+        let (watermarks, unreadable) = match counted {
+            Ok(watermarks) => (watermarks, None),
+            // The database does not answer: what was last known is still true as a lower bound.
+            Err(error) => (status.watermarks, Some(error.chain())),
+        };
+        LaneWatermark {
+            lane: self.lane.to_string(),
+            epoch: u64::from(status.epoch),
+            committed_seq: watermarks.committed_seq,
+            published_seq: watermarks.published_seq,
+            oldest_unpublished_at: watermarks.oldest_unpublished_at.map(convert::timestamp),
+            stream: super::stream_name(&self.prefix, &self.lane, status.epoch),
+            last_error: unreadable.unwrap_or(status.last_error),
+        }
+    }
 }
 
-impl WatermarkSource for PublisherHandle {}
+impl WatermarkSource for PublisherHandle {
+    fn lanes(&self) -> BoxFuture<'_, Vec<LaneWatermark>> {
+        Box::pin(async { vec![self.watermark().await] })
+    }
+}
+
+/// [`Outbox::watermarks`] without the type of the outbox.
+trait Counted: Send + Sync {
+    fn counted(&self) -> BoxFuture<'_, Result<OutboxWatermarks, Error>>;
+}
+
+impl<O: Outbox> Counted for O {
+    fn counted(&self) -> BoxFuture<'_, Result<OutboxWatermarks, Error>> {
+        Box::pin(self.watermarks())
+    }
+}

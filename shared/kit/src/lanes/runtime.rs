@@ -1,9 +1,16 @@
 //! What the lanes of a process run on.
 
+use std::sync::atomic::Ordering;
+
+use async_nats::connection::State;
+use async_nats::jetstream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::LaneSettings;
+use super::{Error, LaneSettings};
+
+/// Oldest server with everything lanes use: atomic batches that survive a restart, and the first sequence of a stream.
+const SERVER_MINIMUM: &str = "2.14.0";
 
 /// What publishers and consumers need of the process around them. A `&Context` converts into it.
 #[derive(Clone)]
@@ -16,4 +23,29 @@ pub struct Runtime {
     pub stop: CancellationToken,
     /// Where tasks are counted, so that the process can wait for them when it stops.
     pub tasks: TaskTracker,
+}
+
+impl Runtime {
+    pub(super) fn jetstream(&self) -> jetstream::Context {
+        jetstream::ContextBuilder::new().timeout(self.settings.request_timeout()).build(self.nats.clone())
+    }
+
+    /// Refuses while the connection is down, because the client would queue what is sent now and deliver it later, and
+    /// refuses servers that are too old.
+    pub(super) fn check_connected(&self) -> Result<(), Error> {
+        let info = match self.nats.connection_state() {
+            State::Connected => self.nats.try_server_info(),
+            State::Pending | State::Disconnected => None,
+        };
+        match info {
+            None => Err(Error::Disconnected),
+            Some(_) if self.nats.is_server_compatible(2, 14, 0) => Ok(()),
+            Some(info) => Err(Error::ServerTooOld { found: info.version, minimum: SERVER_MINIMUM }),
+        }
+    }
+
+    /// Grows with every connection made: another number means that what the server knew of us is gone.
+    pub(super) fn connections(&self) -> u64 {
+        self.nats.statistics().connects.load(Ordering::Relaxed)
+    }
 }

@@ -1,6 +1,24 @@
-//! The stream of a lane on the broker.
+//! The stream of a lane on the broker: its name, its configuration, and what stands at one number of it.
 
-use super::Lane;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy, State, StorageType, Stream,
+};
+use async_nats::jetstream::{Context, ErrorCode, context::GetStreamErrorKind};
+use uuid::Uuid;
+
+use super::{Error, Lane, LaneSettings, ShardMeta};
+
+/// Header with the event id.
+pub(super) const EVENT_ID: &str = "Likewise-Event-Id";
+/// Header with the full name of the payload's message type.
+pub(super) const SCHEMA: &str = "Likewise-Schema";
+/// Key of the stream's metadata that names the incarnation of its shard.
+const INCARNATION: &str = "likewise-incarnation";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Name of a lane's stream: `LW_REL_3_E0`.
 #[must_use]
@@ -12,4 +30,179 @@ pub fn stream_name(prefix: &str, lane: &Lane, epoch: u32) -> String {
 #[must_use]
 pub fn subject(prefix: &str, lane: &Lane, epoch: u32) -> String {
     format!("{}.{}.{}.e{epoch}", prefix.to_ascii_lowercase(), lane.class, lane.shard)
+}
+
+/// What stands at one number of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A message of ours.
+    Event(Uuid),
+    /// A message without a readable event id; what its header says.
+    Foreign(String),
+    /// Nothing: above the end, aged out, or a hole.
+    Nothing,
+}
+
+/// Event id that the headers carry.
+pub(super) fn found_event(headers: Option<&HeaderMap>) -> Found {
+    let text = headers.and_then(|headers| headers.get(EVENT_ID)).map_or("", |value| value.as_str());
+    match Uuid::try_parse(text) {
+        Ok(id) => Found::Event(id),
+        Err(_) if text.is_empty() => Found::Foreign("none".to_owned()),
+        Err(_) => Found::Foreign(text.to_owned()),
+    }
+}
+
+/// Opens a stream, or answers `None` when there is none of that name.
+pub(super) async fn open(jetstream: &Context, name: &str) -> Result<Option<Stream>, Error> {
+    match jetstream.get_stream(name).await {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
+            _ => Err(Error::nats("look for the stream", error)),
+        },
+    }
+}
+
+/// State of the stream as its leader has it now.
+pub(super) async fn state(stream: &Stream) -> Result<State, Error> {
+    Ok(stream.get_info().await.map_err(|error| Error::nats("ask for the stream's state", error))?.state)
+}
+
+/// What stands at `seq`, asked of the stream's leader.
+pub(super) async fn at(stream: &Stream, seq: u64) -> Result<Found, Error> {
+    match stream.get_raw_message(seq).await {
+        Ok(message) => Ok(found_event(Some(&message.headers))),
+        Err(error) => match error.kind() {
+            LastRawMessageErrorKind::NoMessageFound => Ok(Found::Nothing),
+            LastRawMessageErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
+                Ok(Found::Nothing)
+            }
+            _ => Err(Error::nats("read one message of the stream", error)),
+        },
+    }
+}
+
+/// Configuration of a lane's stream. Only age removes messages: a limit in bytes or messages would refuse changes that
+/// are already facts.
+fn config(settings: &LaneSettings, lane: &Lane, meta: ShardMeta, first_sequence: u64) -> Config {
+    Config {
+        name: stream_name(&settings.stream_prefix, lane, meta.epoch),
+        subjects: vec![subject(&settings.stream_prefix, lane, meta.epoch)],
+        description: Some(format!("Changes of lane {lane}, epoch {}", meta.epoch)),
+        storage: StorageType::File,
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::New,
+        max_bytes: -1,
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        max_age: DAY * settings.max_age_days,
+        num_replicas: settings.replicas,
+        deny_delete: true,
+        deny_purge: true,
+        allow_atomic_publish: true,
+        first_sequence: Some(first_sequence),
+        metadata: HashMap::from([(INCARNATION.to_owned(), meta.incarnation.to_string())]),
+        ..Config::default()
+    }
+}
+
+/// Opens the stream of this shard and epoch; a missing one is created so that its first message gets `first_sequence`.
+/// A stream of another incarnation is refused. Age and copies follow the settings.
+pub(super) async fn ensure(
+    jetstream: &Context,
+    settings: &LaneSettings,
+    lane: &Lane,
+    meta: ShardMeta,
+    first_sequence: u64,
+) -> Result<Stream, Error> {
+    let wanted = config(settings, lane, meta, first_sequence);
+    let Some(stream) = open(jetstream, &wanted.name).await? else {
+        tracing::info!(stream = wanted.name, first_sequence, "creating the stream");
+        return jetstream.create_stream(wanted).await.map_err(|error| Error::nats("create the stream", error));
+    };
+    let found = &stream.cached_info().config;
+    check(found, &wanted, meta)?;
+    if found.max_age == wanted.max_age && found.num_replicas == wanted.num_replicas {
+        return Ok(stream);
+    }
+    tracing::info!(stream = wanted.name, "changing age or copies of the stream as the settings say");
+    let changed = Config { max_age: wanted.max_age, num_replicas: wanted.num_replicas, ..found.clone() };
+    jetstream.update_stream(changed).await.map_err(|error| Error::nats("change the stream's configuration", error))?;
+    Ok(stream)
+}
+
+/// Refuses what would break a promise of lanes.
+fn check(found: &Config, wanted: &Config, meta: ShardMeta) -> Result<(), Error> {
+    let incarnation = found.metadata.get(INCARNATION).map_or("", String::as_str);
+    if incarnation != meta.incarnation.to_string() {
+        return Err(Error::ForeignStream {
+            stream: found.name.clone(),
+            found: incarnation.to_owned(),
+            expected: meta.incarnation,
+        });
+    }
+    let settings = [
+        ("subjects", format!("{:?}", found.subjects), format!("{:?}", wanted.subjects)),
+        ("storage", format!("{:?}", found.storage), format!("{:?}", wanted.storage)),
+        ("retention", format!("{:?}", found.retention), format!("{:?}", wanted.retention)),
+        ("discard", format!("{:?}", found.discard), format!("{:?}", wanted.discard)),
+        ("max_bytes", found.max_bytes.to_string(), wanted.max_bytes.to_string()),
+        ("max_msgs", found.max_messages.to_string(), wanted.max_messages.to_string()),
+        ("deny_delete", found.deny_delete.to_string(), wanted.deny_delete.to_string()),
+        ("deny_purge", found.deny_purge.to_string(), wanted.deny_purge.to_string()),
+        ("allow_atomic", found.allow_atomic_publish.to_string(), wanted.allow_atomic_publish.to_string()),
+        ("sealed", found.sealed.to_string(), wanted.sealed.to_string()),
+    ];
+    match settings.into_iter().find(|(_, found, expected)| found != expected) {
+        None => Ok(()),
+        Some((setting, value, expected)) => {
+            Err(Error::StreamMisconfigured { stream: found.name.clone(), setting, found: value, expected })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: Lane = Lane { class: "rel", shard: 3 };
+
+    fn settings() -> LaneSettings {
+        toml::from_str(super::super::LANE_DEFAULTS).expect("the defaults are valid")
+    }
+
+    #[test]
+    fn names_are_made_of_prefix_class_shard_and_epoch() {
+        assert_eq!(stream_name("LW", &LANE, 0), "LW_REL_3_E0");
+        assert_eq!(subject("LW", &LANE, 12), "lw.rel.3.e12");
+        assert_eq!(LANE.to_string(), "rel-03");
+    }
+
+    #[test]
+    fn a_stream_of_another_incarnation_or_another_configuration_is_refused() {
+        let meta = ShardMeta { epoch: 0, incarnation: Uuid::from_u128(1) };
+        let wanted = config(&settings(), &LANE, meta, 1);
+        assert!(check(&wanted, &wanted, meta).is_ok());
+        let other = ShardMeta { epoch: 0, incarnation: Uuid::from_u128(2) };
+        assert!(matches!(check(&wanted, &wanted, other), Err(Error::ForeignStream { .. })));
+        let nameless = Config { metadata: HashMap::new(), ..wanted.clone() };
+        assert!(matches!(check(&nameless, &wanted, meta), Err(Error::ForeignStream { .. })));
+        let limited = Config { max_bytes: 1_000, ..wanted.clone() };
+        let refused = check(&limited, &wanted, meta);
+        assert!(matches!(refused, Err(Error::StreamMisconfigured { setting: "max_bytes", .. })), "{refused:?}");
+        let older = Config { max_age: DAY, num_replicas: 3, ..wanted.clone() };
+        assert!(check(&older, &wanted, meta).is_ok(), "age and copies follow the settings instead");
+    }
+
+    #[test]
+    fn an_event_id_is_read_or_its_lack_is_told() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(found_event(None), Found::Foreign("none".to_owned()));
+        headers.insert(EVENT_ID, "junk");
+        assert_eq!(found_event(Some(&headers)), Found::Foreign("junk".to_owned()));
+        headers.insert(EVENT_ID, Uuid::from_u128(7).to_string());
+        assert_eq!(found_event(Some(&headers)), Found::Event(Uuid::from_u128(7)));
+    }
 }

@@ -1,0 +1,198 @@
+//! The loop of an attached consumer: messages are pulled while the ones before them are applied, and the checkpoint
+//! follows what was applied.
+
+use std::time::Duration;
+
+use async_nats::jetstream::stream::Stream;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::super::backoff::Backoff;
+use super::super::checkpoint::{Checkpoint, advance};
+use super::super::stream::{Found, at};
+use super::super::{ApplyError, Error, LaneMessage, Projection};
+use super::pull::{Pulled, Puller};
+use super::run::{Run, ends};
+
+/// How often the loop looks whether the connection is still the one on which it asked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Why the loop ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Something failed: attach again after a pause.
+    Failed(Error),
+    /// A newer owner was seen: take the lease again.
+    Fenced,
+    /// The process stops.
+    Stopped,
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An attached consumer.
+pub(super) struct Feed<'a, P> {
+    run: &'a Run<P>,
+    stream: &'a Stream,
+    owner_epoch: i64,
+    /// Number due next from the broker.
+    due: u64,
+    received: Vec<LaneMessage>,
+    bytes: usize,
+    /// Once set, nothing more is received; what was received before it is still applied.
+    end: Option<End>,
+}
+
+impl<'a, P: Projection> Feed<'a, P> {
+    pub(super) const fn new(run: &'a Run<P>, stream: &'a Stream, owner_epoch: i64, due: u64) -> Self {
+        Self { run, stream, owner_epoch, due, received: Vec::new(), bytes: 0, end: None }
+    }
+
+    /// Runs until something ends it.
+    pub(super) async fn until_end(mut self, puller: &mut Puller, checkpoint: Checkpoint) -> End {
+        let connections = self.run.runtime.connections();
+        let mut look = look();
+        let mut checkpoint = Some(checkpoint);
+        let mut applying: Option<BoxFuture<'a, Result<Checkpoint, End>>> = None;
+        loop {
+            if applying.is_none() {
+                if let Some(from) = checkpoint.take_if(|_| !self.received.is_empty()) {
+                    self.receive_what_is_here(puller).await;
+                    self.bytes = 0;
+                    let batch = std::mem::take(&mut self.received);
+                    applying = Some(Box::pin(apply(self.run, self.owner_epoch, from, batch)));
+                } else if let Some(end) = self.end.take() {
+                    return end;
+                }
+            }
+            if self.end.is_none() {
+                self.ask_for_more(puller).await;
+            }
+            tokio::select! {
+                applied = async { applying.as_mut().expect("guarded").await }, if applying.is_some() => match applied {
+                    Ok(moved) => (applying, checkpoint) = (None, Some(moved)),
+                    Err(end) => return end,
+                },
+                pulled = puller.next(), if self.end.is_none() => self.take(pulled).await,
+                () = self.run.runtime.stop.cancelled(), if self.end.is_none() => {
+                    // What is being applied is finished; what only waits comes again after the next start.
+                    self.received.clear();
+                    self.end = Some(End::Stopped);
+                }
+                _ = look.tick(), if self.end.is_none() => {
+                    if self.run.runtime.connections() != connections {
+                        self.end = Some(Error::Disconnected.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what has arrived already, so that a burst becomes one batch.
+    async fn receive_what_is_here(&mut self, puller: &mut Puller) {
+        while self.end.is_none() && !puller.is_idle() {
+            let Some(pulled) = puller.next().now_or_never() else { return };
+            self.take(pulled).await;
+        }
+    }
+
+    async fn take(&mut self, pulled: Result<Pulled, Error>) {
+        let taken = match pulled {
+            Ok(Pulled::Message(message, pending)) => self.receive(message, pending).await,
+            // Nothing came for a while: the stream may have become another one meanwhile.
+            Ok(Pulled::Ended(true)) => self.compare().await,
+            Ok(Pulled::Ended(false)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken {
+            self.end = Some(error.into());
+        }
+    }
+
+    /// Takes a message that continues the lane without a hole; anything else ends the loop.
+    async fn receive(&mut self, message: LaneMessage, pending: u64) -> Result<(), Error> {
+        let seq = message.offset.seq;
+        if seq == self.due {
+            self.due += 1;
+            self.bytes += message.payload.len();
+            self.received.push(message);
+            return Ok(());
+        }
+        // A message that the stream still has was lost on its way to us; one that it lacks is a hole.
+        if seq > self.due && at(self.stream, self.due).await? == Found::Nothing {
+            let stream = self.stream.cached_info().config.name.clone();
+            return Err(Error::Gap { stream, from: self.due, to: seq - 1 });
+        }
+        Err(Error::nats("read the stream in order", format!("number {seq} came where {} was due", self.due)))
+    }
+
+    async fn compare(&self) -> Result<(), Error> {
+        match self.run.shared.read().checkpoint {
+            Some(checkpoint) if checkpoint.next_offset == self.due => {
+                let ends = ends(self.stream, checkpoint.next_offset).await?;
+                super::compare::compare(&ends, checkpoint.next_offset, checkpoint.last_event_id)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps one request out while there is room for at least half of what a projection takes at once.
+    async fn ask_for_more(&mut self, puller: &mut Puller) {
+        let settings = &self.run.runtime.settings;
+        let messages = settings.consume_batch.saturating_sub(self.received.len());
+        let bytes = settings.consume_bytes.saturating_sub(self.bytes);
+        if !puller.is_idle() || messages * 2 < settings.consume_batch || bytes * 2 < settings.consume_bytes {
+            return;
+        }
+        if let Err(error) = puller.request(messages, bytes).await {
+            self.end = Some(error.into());
+        }
+    }
+}
+
+fn look() -> Interval {
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    look
+}
+
+/// Applies one batch, however often it takes, then moves the checkpoint.
+async fn apply<P: Projection>(
+    run: &Run<P>,
+    owner_epoch: i64,
+    from: Checkpoint,
+    batch: Vec<LaneMessage>,
+) -> Result<Checkpoint, End> {
+    let Some(last) = batch.last() else { return Ok(from) };
+    let mut backoff = Backoff::new(&run.runtime.settings);
+    let stopping = async |backoff: &mut Backoff| {
+        tokio::select! {
+            () = run.runtime.stop.cancelled() => Err(End::Stopped),
+            () = backoff.pause() => Ok(()),
+        }
+    };
+    loop {
+        match run.projection.apply(&run.lane, owner_epoch, &batch).await {
+            Ok(()) => break,
+            Err(ApplyError::Fenced) => return Err(End::Fenced),
+            Err(ApplyError::Retry(text)) => {
+                run.shared.refused(text);
+                stopping(&mut backoff).await?;
+            }
+        }
+    }
+    let (next_offset, last_event_id) = (last.offset.seq + 1, last.event_id);
+    // A move that was lost on the way back is found made by the next claim.
+    let moved = advance(&run.pool, &run.name, owner_epoch, &from, next_offset, last_event_id).await?;
+    let Some(updated_at) = moved else { return Err(End::Fenced) };
+    crash_point!("projector.after_checkpoint");
+    run.shared.works();
+    let to = Checkpoint { next_offset, last_event_id: Some(last_event_id), updated_at, ..from };
+    run.shared.at(&to);
+    Ok(to)
+}

@@ -1,0 +1,51 @@
+//! Attaching: the stream is opened and its end compared with the outbox, before anything is published.
+
+use async_nats::jetstream;
+use async_nats::jetstream::stream::Stream;
+
+use super::super::stream::{Found, at, ensure};
+use super::super::{Error, Outbox, Runtime, ShardMeta, subject};
+use super::resume::{Resume, Row, Tail, resume};
+
+/// A stream that agrees with the outbox.
+pub(super) struct Attached {
+    pub(super) stream: Stream,
+    pub(super) name: String,
+    pub(super) subject: String,
+    pub(super) meta: ShardMeta,
+    pub(super) resume: Resume,
+    /// Highest number with evidence.
+    pub(super) evidence: u64,
+}
+
+/// Opens or creates the stream and compares. The position comes from the stream, not from the evidence.
+pub(super) async fn attach<O: Outbox>(
+    runtime: &Runtime,
+    jetstream: &jetstream::Context,
+    outbox: &O,
+) -> Result<Attached, Error> {
+    runtime.check_connected()?;
+    let (lane, meta) = (outbox.lane(), outbox.meta().await?);
+    let first = outbox.read_after(0, 1).await?.first().map_or(1, |row| row.seq);
+    let stream = ensure(jetstream, &runtime.settings, &lane, meta, first).await?;
+    let name = stream.cached_info().config.name.clone();
+    let state = super::super::stream::state(&stream).await?;
+    let last = state.last_sequence;
+    let found = if state.messages == 0 { Found::Nothing } else { at(&stream, last).await? };
+    // Evidence and row are read after the end of the stream: whatever is in the stream was committed before.
+    let row = outbox.read_after(last.saturating_sub(1), 1).await?.first().map(|row| Row {
+        seq: row.seq,
+        event_id: row.event_id,
+    });
+    let evidence = outbox.last_evidence().await?;
+    let resume = resume(&Tail { stream: name.clone(), last, found }, row, evidence)?;
+    let subject = subject(&runtime.settings.stream_prefix, &lane, meta.epoch);
+    if let Some((from, to)) = resume.lost_by_stream {
+        tracing::warn!(%lane, stream = name, from, to, "the stream has lost messages it acknowledged; publishing them again");
+    }
+    if let Some((from, to)) = resume.evidence_missing {
+        tracing::info!(%lane, stream = name, from, to, "writing the evidence that an interruption left out");
+        outbox.record_evidence(from, to, &name).await?;
+    }
+    Ok(Attached { stream, name, subject, meta, evidence: evidence.max(last), resume })
+}
