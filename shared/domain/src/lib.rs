@@ -3,11 +3,14 @@
 //!
 //! Reading order: [`id`] (words), [`relation`] (the fact, and [`decide`](relation) its decision), [`fold`] (how every
 //! projection follows it), [`hash`] (frozen hash contracts), [`lane`] (offsets, positions and the gap-free prefix),
-//! [`operation`] (what an operation id tells).
+//! [`operation`] (what an operation id tells), [`merge`] (one list out of several shards), [`visibility`] (who may see
+//! what).
 
 pub mod fold;
 pub mod hash;
 pub mod id;
 pub mod lane;
+pub mod merge;
 pub mod operation;
 pub mod relation;
+pub mod visibility;
