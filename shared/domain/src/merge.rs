@@ -245,7 +245,8 @@ mod tests {
                             }
                         } else {
                             // Somebody likes now, in front of everything: met only in a shard not yet begun.
-                            live[shard].insert((0, 200 + user % 50));
+                            let newcomer = u8::try_from(200 + shard).expect("few shards") + user % 10 * 5;
+                        live[shard].insert((0, newcomer));
                         }
                     }
                 }
