@@ -43,6 +43,9 @@ impl Place {
         if let Some(named) = std::env::var_os("LIKEWISE_DEV_DIR") {
             let base = PathBuf::from(named);
             prepare(&base)?;
+            if let Some(user) = user.as_ref().filter(|user| !reachable(&base, user)) {
+                bail!("LIKEWISE_DEV_DIR must be a folder that {} can reach: PostgreSQL runs as that user", user.name);
+            }
             return Ok(Self { base: base.canonicalize()?, user });
         }
         let inside = workspace().join(".dev");

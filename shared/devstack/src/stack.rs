@@ -83,17 +83,18 @@ impl Stack {
     pub fn start(spec: StackSpec) -> Result<Self> {
         let place = Place::find()?;
         let tools = tools(&place)?;
-        let (folder, is_temporary) = claim(&place, spec.folder.clone())?;
+        let StackSpec { postgres_servers, redis_cluster, folder } = spec;
+        let (folder, is_temporary) = claim(&place, folder)?;
         say(&format!(
             "starting PostgreSQL {}{}, NATS {}, Redis {}{} below {}",
             tools.postgres.version,
-            if spec.postgres_servers > 1 { format!(" ({} servers)", spec.postgres_servers) } else { String::new() },
+            if postgres_servers > 1 { format!(" ({postgres_servers} servers)") } else { String::new() },
             tools.nats.version,
             tools.redis.version,
-            if spec.redis_cluster { " (cluster of 3)" } else { "" },
+            if redis_cluster { " (cluster of 3)" } else { "" },
             folder.display()
         ));
-        let started = start_servers(&spec, &place, &tools, &folder);
+        let started = start_servers((postgres_servers, redis_cluster), &place, &tools, &folder);
         if started.is_err() && is_temporary {
             leftovers::end_recorded(&folder);
             let _ = fs::remove_dir_all(&folder);
@@ -186,7 +187,12 @@ fn claim(place: &Place, named: PathBuf) -> Result<(PathBuf, bool)> {
 
 type Started = (Vec<Server>, Server, Vec<Server>, DevKeys, String);
 
-fn start_servers(spec: &StackSpec, place: &Place, tools: &Tools, folder: &Path) -> Result<Started> {
+fn start_servers(
+    (postgres_servers, redis_cluster): (usize, bool),
+    place: &Place,
+    tools: &Tools,
+    folder: &Path,
+) -> Result<Started> {
     let password = password(folder)?;
     let keys_folder = folder.join("keys");
     let keys = if keys_folder.join("jwks.json").is_file() {
@@ -197,14 +203,14 @@ fn start_servers(spec: &StackSpec, place: &Place, tools: &Tools, folder: &Path) 
         DevKeys::generate(&keys_folder)?
     };
     let (postgres, nats, redis) = std::thread::scope(|scope| {
-        let postgres: Vec<_> = (0..spec.postgres_servers.max(1))
+        let postgres: Vec<_> = (0..postgres_servers.max(1))
             .map(|number| {
                 let (name, password) = (numbered("postgres", number), &password);
                 scope.spawn(move || postgres::start(&tools.postgres, &name, folder, password, place.user()))
             })
             .collect();
         let nats = scope.spawn(|| nats::start(&tools.nats, "nats", folder));
-        let redis = start_redis(spec, tools, folder);
+        let redis = start_redis(redis_cluster, tools, folder);
         let join = |handle: std::thread::ScopedJoinHandle<'_, Result<Server>>| {
             handle.join().map_err(|_| anyhow!("a starting thread panicked"))?
         };
@@ -213,12 +219,12 @@ fn start_servers(spec: &StackSpec, place: &Place, tools: &Tools, folder: &Path) 
     Ok((postgres?, nats?, redis?, keys, password))
 }
 
-fn start_redis(spec: &StackSpec, tools: &Tools, folder: &Path) -> Result<Vec<Server>> {
-    let members = if spec.redis_cluster { CLUSTER_MEMBERS } else { 1 };
+fn start_redis(is_cluster: bool, tools: &Tools, folder: &Path) -> Result<Vec<Server>> {
+    let members = if is_cluster { CLUSTER_MEMBERS } else { 1 };
     let servers = (0..members)
-        .map(|number| redis::start(&tools.redis, &numbered("redis", number), folder, spec.redis_cluster))
+        .map(|number| redis::start(&tools.redis, &numbered("redis", number), folder, is_cluster))
         .collect::<Result<Vec<_>>>()?;
-    if spec.redis_cluster {
+    if is_cluster {
         cluster::form(&servers)?;
     }
     Ok(servers)
