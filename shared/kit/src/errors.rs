@@ -1,0 +1,149 @@
+//! What a caller is told: a gRPC status in our words with `google.rpc` details.
+//!
+//! Every refusal carries an `ErrorInfo` with domain `likewise` and a stable upper-case reason that programs can compare.
+//! The cause of a failure is logged where it is met and never sent.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Domain of every `ErrorInfo`.
+pub const DOMAIN: &str = "likewise";
+
+/// A refusal with a stable reason.
+pub fn refused(code: Code, reason: &'static str, message: impl Into<String>) -> Status {
+    refused_with(code, reason, message, &[])
+}
+
+/// A refusal with a stable reason and facts a program may need, for example the server's time.
+pub fn refused_with(
+    code: Code,
+    reason: &'static str,
+    message: impl Into<String>,
+    metadata: &[(&str, String)],
+) -> Status {
+    Status::with_error_details(code, message, details(reason, metadata))
+}
+
+fn details(reason: &str, metadata: &[(&str, String)]) -> ErrorDetails {
+    let metadata: HashMap<String, String> =
+        metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let mut details = ErrorDetails::new();
+    details.set_error_info(reason, DOMAIN, metadata);
+    details
+}
+
+/// INVALID_ARGUMENT that names one field.
+pub fn invalid_field(field: &str, description: impl Into<String>) -> Status {
+    invalid_fields(vec![(field.to_owned(), description.into())])
+}
+
+/// INVALID_ARGUMENT that names every field at fault.
+#[must_use]
+pub fn invalid_fields(faults: Vec<(String, String)>) -> Status {
+    let message = match faults.as_slice() {
+        [(field, description)] => format!("{field} {description}"),
+        several => format!("{} fields are invalid", several.len()),
+    };
+    let mut details = details("INVALID_ARGUMENT", &[]);
+    for (field, description) in faults {
+        details.add_bad_request_violation(field, description);
+    }
+    Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// UNAVAILABLE that names what is away and when to try again.
+#[must_use]
+pub fn unavailable(dependency: &'static str, retry_after: Duration) -> Status {
+    let reason = format!("{}_UNAVAILABLE", dependency.to_uppercase().replace(['-', ' '], "_"));
+    let mut details = details(&reason, &[("dependency", dependency.to_owned())]);
+    details.set_retry_info(Some(retry_after));
+    Status::with_error_details(Code::Unavailable, format!("{dependency} does not answer; try again"), details)
+}
+
+/// RESOURCE_EXHAUSTED: refused under load, nothing was done.
+#[must_use]
+pub fn overloaded(retry_after: Duration) -> Status {
+    let mut details = details("OVERLOADED", &[]);
+    details.set_retry_info(Some(retry_after));
+    Status::with_error_details(Code::ResourceExhausted, "too much is waiting already; try again later", details)
+}
+
+/// ABORTED: whether the command was applied is not known yet.
+#[must_use]
+pub fn outcome_pending() -> Status {
+    let mut details = details("OUTCOME_PENDING", &[]);
+    details.set_retry_info(Some(Duration::from_millis(100)));
+    let message = "the outcome is not known yet; send the same operation id again";
+    Status::with_error_details(Code::Aborted, message, details)
+}
+
+/// INTERNAL, in our words only. Log the cause where it is met.
+#[must_use]
+pub fn internal() -> Status {
+    refused(Code::Internal, "INTERNAL", "something failed on our side; it was logged")
+}
+
+/// DEADLINE_EXCEEDED: the caller's time, or the class's cap, ran out.
+#[must_use]
+pub fn deadline_exceeded() -> Status {
+    refused(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "the time for this call ran out")
+}
+
+/// UNAUTHENTICATED with its reason.
+#[must_use]
+pub fn unauthenticated(reason: &'static str, message: &'static str) -> Status {
+    refused(Code::Unauthenticated, reason, message)
+}
+
+/// PERMISSION_DENIED: the token is good but not for this.
+#[must_use]
+pub fn role_required(needed: &str) -> Status {
+    refused_with(
+        Code::PermissionDenied,
+        "ROLE_REQUIRED",
+        format!("this call needs {needed}"),
+        &[("needed", needed.to_owned())],
+    )
+}
+
+/// The stable reason of an error of ours.
+#[must_use]
+pub fn reason(status: &Status) -> Option<String> {
+    status.get_details_error_info().map(|info| info.reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_tells_its_reason_and_facts() {
+        let status = refused_with(Code::FailedPrecondition, "OPERATION_EXPIRED", "too old", &[("now", "x".to_owned())]);
+        assert_eq!(reason(&status).as_deref(), Some("OPERATION_EXPIRED"));
+        let info = status.get_details_error_info().expect("details");
+        assert_eq!((info.domain.as_str(), info.metadata["now"].as_str()), ("likewise", "x"));
+    }
+
+    #[test]
+    fn every_field_at_fault_is_named() {
+        let status = invalid_fields(vec![("a".to_owned(), "is bad".to_owned()), ("b".to_owned(), "too".to_owned())]);
+        let named: Vec<String> = status
+            .get_details_bad_request()
+            .expect("details")
+            .field_violations
+            .into_iter()
+            .map(|violation| violation.field)
+            .collect();
+        assert_eq!(named, ["a", "b"]);
+    }
+
+    #[test]
+    fn unavailable_names_the_dependency() {
+        let status = unavailable("relation shard", Duration::from_secs(1));
+        assert_eq!(reason(&status).as_deref(), Some("RELATION_SHARD_UNAVAILABLE"));
+        assert!(status.get_details_retry_info().is_some());
+    }
+}
