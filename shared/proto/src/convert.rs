@@ -1,5 +1,7 @@
 //! Conversions between wire and domain types that more than one service needs.
 
+pub mod visibility;
+
 use likewise_domain::id::{OperationId, UserId, VideoId};
 use likewise_domain::relation::{Cause, LikeState, RelationChanged};
 use prost_types::Timestamp;
