@@ -19,7 +19,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A server that the stack needs.
+/// A program that we need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tool {
     /// As people call it.
@@ -59,7 +59,11 @@ pub(crate) const REDIS: Tool = Tool {
     beside: &[],
 };
 
-/// A server's binary and what it says it is.
+/// Version 1.50 reads the contracts' `buf.yaml`.
+pub(crate) const BUF: Tool =
+    Tool { name: "buf", binary: "buf", variable: "LIKEWISE_BUF", minimum: Version(1, 50), beside: &[] };
+
+/// A program's binary and what it says it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) path: PathBuf,

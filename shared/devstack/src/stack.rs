@@ -72,6 +72,7 @@ pub struct Stack {
     redis: Vec<Server>,
     keys: DevKeys,
     address: StackAddress,
+    versions: String,
     is_temporary: bool,
 }
 
@@ -85,15 +86,15 @@ impl Stack {
         let tools = tools(&place)?;
         let StackSpec { postgres_servers, redis_cluster, folder } = spec;
         let (folder, is_temporary) = claim(&place, folder)?;
-        say(&format!(
-            "starting PostgreSQL {}{}, NATS {}, Redis {}{} below {}",
+        let versions = format!(
+            "PostgreSQL {}{}, NATS {}, Redis {}{}",
             tools.postgres.version,
             if postgres_servers > 1 { format!(" ({postgres_servers} servers)") } else { String::new() },
             tools.nats.version,
             tools.redis.version,
-            if redis_cluster { " (cluster of 3)" } else { "" },
-            folder.display()
-        ));
+            if redis_cluster { " (cluster of 3)" } else { "" }
+        );
+        say(&format!("starting {versions} below {}", folder.display()));
         let started = start_servers((postgres_servers, redis_cluster), &place, &tools, &folder);
         if started.is_err() && is_temporary {
             leftovers::end_recorded(&folder);
@@ -107,7 +108,12 @@ impl Stack {
             redis: redis_address(&redis),
             folder,
         };
-        Ok(Self { postgres, nats, redis, keys, address, is_temporary })
+        Ok(Self { postgres, nats, redis, keys, address, versions, is_temporary })
+    }
+
+    /// What runs, for reports.
+    pub fn versions(&self) -> &str {
+        &self.versions
     }
 
     /// Where everything answers.

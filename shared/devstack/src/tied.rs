@@ -109,7 +109,8 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Child> {
         }
         None => command(&launch.program, launch.user.as_ref(), &launch.folder),
     };
-    command.args(&launch.arguments).stdout(log).stderr(errors);
+    // A group of its own: ctrl-c in a terminal reaches us, and we end the children in order.
+    command.args(&launch.arguments).stdout(log).stderr(errors).process_group(0);
     for (name, value) in &launch.environment {
         command.env(name, value);
     }
