@@ -172,24 +172,6 @@ impl Validate for RedisSettings {
     }
 }
 
-impl Validate for LaneSettings {
-    fn validate(&self, faults: &mut Vec<Fault>) {
-        if self.publish_batch == 0 || self.publish_batch > 500 {
-            faults.push(Fault::new("publish_batch", "must be 1..500"));
-        }
-        if self.consume_batch == 0 || self.consume_batch > 2000 {
-            faults.push(Fault::new("consume_batch", "must be 1..2000"));
-        }
-        let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
-        if self.stream_prefix.is_empty() || !self.stream_prefix.chars().all(allowed) {
-            faults.push(Fault::new("stream_prefix", "must be letters, digits, '-' and '_'"));
-        }
-        if self.retry_ms_min == 0 || self.retry_ms_min > self.retry_ms_max {
-            faults.push(Fault::new("retry_ms_min", "must be at least 1 and at most retry_ms_max"));
-        }
-    }
-}
-
 /// Section `[log]`; the keys are explained in `defaults/log.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

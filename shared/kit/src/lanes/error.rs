@@ -111,7 +111,9 @@ pub enum Error {
         to: u64,
     },
     /// A message without a readable event id: somebody else publishes into the stream.
-    #[error("stream {stream} at {seq} holds a message that no publisher of lanes has written: find out who writes there")]
+    #[error(
+        "stream {stream} at {seq} holds a message that no publisher of lanes has written: find out who writes there"
+    )]
     ForeignMessage {
         /// Name of the stream.
         stream: String,

@@ -12,15 +12,12 @@
 //! [`stream`] is what stands on the broker, [`checkpoint`] and [`evidence`] what stands in PostgreSQL; [`watermarks`]
 //! is what can be seen of it.
 
-macro_rules! crash_point {
-    ($name:literal) => {};
-}
-
 mod backoff;
 mod checkpoint;
 mod consumer;
 mod error;
 mod evidence;
+mod metrics;
 mod outbox;
 mod projection;
 mod publisher;

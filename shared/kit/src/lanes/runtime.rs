@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Error, LaneSettings};
+use crate::metrics::Metrics;
 
 /// Oldest server with everything lanes use: atomic batches that survive a restart, and the first sequence of a stream.
 const SERVER_MINIMUM: &str = "2.14.0";
@@ -23,6 +24,8 @@ pub struct Runtime {
     pub stop: CancellationToken,
     /// Where tasks are counted, so that the process can wait for them when it stops.
     pub tasks: TaskTracker,
+    /// Where the numbers of lanes are reported.
+    pub metrics: Metrics,
 }
 
 impl Runtime {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Stream;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::super::backoff::Backoff;
 use super::super::checkpoint::{Checkpoint, advance};
@@ -14,6 +14,7 @@ use super::super::stream::{Found, at};
 use super::super::{ApplyError, Error, LaneMessage, Projection};
 use super::pull::{Pulled, Puller};
 use super::run::{Run, ends};
+use crate::crash_point;
 
 /// How often the loop looks whether the connection is still the one on which it asked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,6 +43,8 @@ pub(super) struct Feed<'a, P> {
     owner_epoch: i64,
     /// Number due next from the broker.
     due: u64,
+    /// Last number known to be in the stream.
+    stream_last: u64,
     received: Vec<LaneMessage>,
     bytes: usize,
     /// Once set, nothing more is received; what was received before it is still applied.
@@ -49,8 +52,10 @@ pub(super) struct Feed<'a, P> {
 }
 
 impl<'a, P: Projection> Feed<'a, P> {
-    pub(super) const fn new(run: &'a Run<P>, stream: &'a Stream, owner_epoch: i64, due: u64) -> Self {
-        Self { run, stream, owner_epoch, due, received: Vec::new(), bytes: 0, end: None }
+    pub(super) fn new(run: &'a Run<P>, stream: &'a Stream, owner_epoch: i64, checkpoint: &Checkpoint) -> Self {
+        let (due, stream_last) = (checkpoint.next_offset, stream.cached_info().state.last_sequence);
+        run.metrics.at(due, stream_last);
+        Self { run, stream, owner_epoch, due, stream_last, received: Vec::new(), bytes: 0, end: None }
     }
 
     /// Runs until something ends it.
@@ -75,7 +80,10 @@ impl<'a, P: Projection> Feed<'a, P> {
             }
             tokio::select! {
                 applied = async { applying.as_mut().expect("guarded").await }, if applying.is_some() => match applied {
-                    Ok(moved) => (applying, checkpoint) = (None, Some(moved)),
+                    Ok(moved) => {
+                        self.run.metrics.at(moved.next_offset, self.stream_last);
+                        (applying, checkpoint) = (None, Some(moved));
+                    }
                     Err(end) => return end,
                 },
                 pulled = puller.next(), if self.end.is_none() => self.take(pulled).await,
@@ -120,6 +128,7 @@ impl<'a, P: Projection> Feed<'a, P> {
         if seq == self.due {
             self.due += 1;
             self.bytes += message.payload.len();
+            self.stream_last = self.stream_last.max(seq + pending);
             self.received.push(message);
             return Ok(());
         }
@@ -169,6 +178,7 @@ async fn apply<P: Projection>(
     batch: Vec<LaneMessage>,
 ) -> Result<Checkpoint, End> {
     let Some(last) = batch.last() else { return Ok(from) };
+    let started_at = Instant::now();
     let mut backoff = Backoff::new(&run.runtime.settings);
     let stopping = async |backoff: &mut Backoff| {
         tokio::select! {
@@ -181,6 +191,7 @@ async fn apply<P: Projection>(
             Ok(()) => break,
             Err(ApplyError::Fenced) => return Err(End::Fenced),
             Err(ApplyError::Retry(text)) => {
+                run.metrics.failures.inc();
                 run.shared.refused(text);
                 stopping(&mut backoff).await?;
             }
@@ -192,6 +203,7 @@ async fn apply<P: Projection>(
     let Some(updated_at) = moved else { return Err(End::Fenced) };
     crash_point!("projector.after_checkpoint");
     run.shared.works();
+    run.metrics.applied(batch.len(), started_at.elapsed());
     let to = Checkpoint { next_offset, last_event_id: Some(last_event_id), updated_at, ..from };
     run.shared.at(&to);
     Ok(to)

@@ -93,12 +93,8 @@ impl Puller {
 
     /// Sends a request for at most so many messages and bytes.
     pub(super) async fn request(&mut self, messages: usize, bytes: usize) -> Result<(), Error> {
-        let batch = BatchConfig {
-            batch: messages,
-            max_bytes: bytes,
-            expires: Some(self.expires),
-            ..BatchConfig::default()
-        };
+        let batch =
+            BatchConfig { batch: messages, max_bytes: bytes, expires: Some(self.expires), ..BatchConfig::default() };
         let sent = self.consumer.request_batch(batch, self.inbox.clone()).await;
         sent.map_err(|error| Error::nats("ask the stream for messages", error))?;
         self.request =

@@ -15,6 +15,7 @@ use super::pull::Puller;
 use super::status::{ConsumerState, Shared};
 use crate::lanes::backoff::Backoff;
 use crate::lanes::checkpoint::{Checkpoint, claim};
+use crate::lanes::metrics::ConsumerMetrics;
 use crate::lanes::stream::{Found, at, open, state};
 use crate::lanes::{ApplyError, Error, Lane, Projection, Runtime, stream_name};
 use crate::lease::Lease;
@@ -32,13 +33,15 @@ pub(super) struct Run<P> {
     pub(super) projection: Arc<P>,
     pub(super) name: String,
     pub(super) shared: Arc<Shared>,
+    pub(super) metrics: ConsumerMetrics,
     jetstream: jetstream::Context,
 }
 
 impl<P: Projection> Run<P> {
     pub(super) fn new(runtime: Runtime, pool: Pool, lane: Lane, projection: Arc<P>, shared: Arc<Shared>) -> Self {
         let (jetstream, name) = (runtime.jetstream(), projection.name());
-        Self { runtime, pool, lane, projection, name, shared, jetstream }
+        let metrics = ConsumerMetrics::new(&runtime.metrics, &name, lane);
+        Self { runtime, pool, lane, projection, name, shared, metrics, jetstream }
     }
 
     pub(super) async fn until_stopped(self) {
@@ -56,6 +59,7 @@ impl<P: Projection> Run<P> {
                 () = lease.lost().cancelled() => {}
                 () = self.own(lease.epoch(), &mut backoff) => {}
             }
+            self.metrics.disowned();
             // Without an answer it expires by itself.
             drop(lease.release().await);
         }
@@ -89,6 +93,7 @@ impl<P: Projection> Run<P> {
                     return backoff.pause().await;
                 }
                 End::Failed(error) => {
+                    self.metrics.failures.inc();
                     self.shared.failed(&error);
                     let pause = async {
                         match &error {
@@ -117,7 +122,7 @@ impl<P: Projection> Run<P> {
         };
         self.shared.works();
         backoff.reset();
-        let feed = Feed::new(self, &stream, owner_epoch, checkpoint.next_offset);
+        let feed = Feed::new(self, &stream, owner_epoch, &checkpoint);
         let end = feed.until_end(&mut puller, checkpoint).await;
         if self.runtime.check_connected().is_ok() {
             puller.remove(&stream).await;
@@ -140,8 +145,7 @@ impl<P: Projection> Run<P> {
         compare(&ends, checkpoint.next_offset, checkpoint.last_event_id)?;
         let from = Offset { epoch: checkpoint.epoch, seq: checkpoint.next_offset };
         let description = format!("{} {}", self.name, self.lane);
-        let puller =
-            Puller::create(&self.runtime, &self.jetstream, &stream, self.lane, from, description).await?;
+        let puller = Puller::create(&self.runtime, &self.jetstream, &stream, self.lane, from, description).await?;
         Ok((stream, checkpoint, puller))
     }
 

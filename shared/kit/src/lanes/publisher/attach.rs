@@ -33,10 +33,11 @@ pub(super) async fn attach<O: Outbox>(
     let last = state.last_sequence;
     let found = if state.messages == 0 { Found::Nothing } else { at(&stream, last).await? };
     // Evidence and row are read after the end of the stream: whatever is in the stream was committed before.
-    let row = outbox.read_after(last.saturating_sub(1), 1).await?.first().map(|row| Row {
-        seq: row.seq,
-        event_id: row.event_id,
-    });
+    let row = outbox
+        .read_after(last.saturating_sub(1), 1)
+        .await?
+        .first()
+        .map(|row| Row { seq: row.seq, event_id: row.event_id });
     let evidence = outbox.last_evidence().await?;
     let resume = resume(&Tail { stream: name.clone(), last, found }, row, evidence)?;
     let subject = subject(&runtime.settings.stream_prefix, &lane, meta.epoch);

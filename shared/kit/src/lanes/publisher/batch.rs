@@ -10,6 +10,7 @@ use async_nats::{HeaderMap, Request, header};
 
 use super::super::stream::{EVENT_ID, SCHEMA};
 use super::super::{Error, OutboxMessage, Runtime};
+use crate::crash_point;
 
 const BATCH_ID: &str = "Nats-Batch-Id";
 const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";

@@ -61,7 +61,10 @@ pub(super) fn resume(tail: &Tail, row: Option<Row>, evidence: u64) -> Result<Res
         (Found::Event(found), None) => return Err(lost(found.to_string(), "no row of that number".to_owned())),
         (Found::Event(found), Some(expected)) => return Err(lost(found.to_string(), expected.to_string())),
         (Found::Foreign(found), _) => {
-            return Err(lost(found.clone(), here.map_or_else(|| "no row of that number".to_owned(), |id| id.to_string())));
+            return Err(lost(
+                found.clone(),
+                here.map_or_else(|| "no row of that number".to_owned(), |id| id.to_string()),
+            ));
         }
         // Aged out: the row speaks for it.
         (Found::Nothing, Some(expected)) => Some(expected),

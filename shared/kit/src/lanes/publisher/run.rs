@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::attach::{Attached, attach};
 use super::batch::{Answer, cut, publish};
 use super::resume::Position;
 use super::status::Shared;
+use crate::crash_point;
 use crate::lanes::backoff::Backoff;
+use crate::lanes::metrics::PublisherMetrics;
 use crate::lanes::stream::{Found, at};
 use crate::lanes::{Error, Outbox, OutboxMessage, Runtime};
 use crate::lease::Lease;
@@ -20,6 +24,8 @@ use crate::lease::Lease;
 const BATCHES_AHEAD_OF_EVIDENCE: usize = 8;
 /// How long a lane that needs a repair stands still before the comparison is made again.
 const STANDSTILL: Duration = Duration::from_secs(60);
+/// How often the gauges of a lane are brought up to date.
+const OBSERVE: Duration = Duration::from_secs(5);
 
 /// One publisher.
 pub(super) struct Run<O> {
@@ -28,13 +34,15 @@ pub(super) struct Run<O> {
     outbox: Arc<O>,
     wake: Arc<Notify>,
     shared: Arc<Shared>,
+    metrics: PublisherMetrics,
     owner: Uuid,
 }
 
 impl<O: Outbox> Run<O> {
     pub(super) fn new(runtime: Runtime, outbox: Arc<O>, wake: Arc<Notify>, shared: Arc<Shared>) -> Self {
         let jetstream = runtime.jetstream();
-        Self { runtime, jetstream, outbox, wake, shared, owner: Uuid::new_v4() }
+        let metrics = PublisherMetrics::new(&runtime.metrics, outbox.lane());
+        Self { runtime, jetstream, outbox, wake, shared, metrics, owner: Uuid::new_v4() }
     }
 
     pub(super) async fn until_stopped(self) {
@@ -49,7 +57,9 @@ impl<O: Outbox> Run<O> {
                 () = stop.cancelled() => {}
                 () = lease.lost().cancelled() => {}
                 () = self.work(&mut backoff) => {}
+                () = self.observe() => {}
             }
+            self.metrics.disowned();
             // Without an answer it expires by itself.
             drop(lease.release().await);
             if stop.is_cancelled() {
@@ -74,6 +84,18 @@ impl<O: Outbox> Run<O> {
         }
     }
 
+    /// Keeps the gauges true for as long as it is let, also while nothing can be published.
+    async fn observe(&self) {
+        loop {
+            // While the database does not answer the gauges keep what was last known; the publisher reports why.
+            if let Ok(watermarks) = self.outbox.watermarks().await {
+                self.shared.observed(watermarks);
+                self.metrics.observed(&watermarks, OffsetDateTime::now_utc());
+            }
+            tokio::time::sleep(OBSERVE).await;
+        }
+    }
+
     /// Attaches and publishes for as long as it is let.
     async fn work(&self, backoff: &mut Backoff) {
         loop {
@@ -81,6 +103,7 @@ impl<O: Outbox> Run<O> {
                 // The chain refused and the comparison found nothing wrong: attach anew.
                 Ok(()) => backoff.pause().await,
                 Err(error) => {
+                    self.metrics.failures.inc();
                     self.shared.failed(self.outbox.lane(), &error);
                     if error.is_final() {
                         tokio::time::sleep(STANDSTILL).await;
@@ -96,6 +119,9 @@ impl<O: Outbox> Run<O> {
         let attached = attach(&self.runtime, &self.jetstream, &*self.outbox).await?;
         self.shared.attached(attached.meta.epoch);
         self.shared.works(self.outbox.lane());
+        if let Some((from, to)) = attached.resume.lost_by_stream {
+            self.metrics.republished.inc_by(to - from + 1);
+        }
         let (acked, acks) = watch::channel(attached.resume.position.last);
         let (evident, evidence) = watch::channel(attached.evidence);
         tokio::select! {
@@ -126,15 +152,18 @@ impl<O: Outbox> Run<O> {
             crash_point!("publisher.before_publish");
             let later = rows.split_off(cut(&rows, settings.publish_batch, settings.publish_bytes));
             let next = after(&rows, position);
-            let (answer, ahead) = tokio::join!(
-                publish(&self.runtime, &attached.name, &attached.subject, &rows),
-                async { if later.is_empty() { self.read(attached, next).await } else { Ok(later) } },
-            );
+            let sent_at = Instant::now();
+            let (answer, ahead) =
+                tokio::join!(publish(&self.runtime, &attached.name, &attached.subject, &rows), async {
+                    if later.is_empty() { self.read(attached, next).await } else { Ok(later) }
+                },);
             if answer? == Answer::Rejected {
+                self.metrics.rejections.inc();
                 return self.compare(attached, &rows[0]).await;
             }
             crash_point!("publisher.after_ack");
             backoff.reset();
+            self.metrics.published(rows.len(), sent_at.elapsed());
             self.shared.published(next.last);
             acked.send_replace(next.last);
             // The evidence writer ends this function's caller with its error, never its channel.

@@ -2,8 +2,6 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use time::OffsetDateTime;
-
 use super::super::{Error, Lane, OutboxWatermarks};
 
 /// Present state of one publisher.
@@ -75,9 +73,4 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Status> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Age of the oldest unpublished change, in seconds.
-pub(super) fn age_seconds(watermarks: &OutboxWatermarks, now: OffsetDateTime) -> f64 {
-    watermarks.oldest_unpublished_at.map_or(0.0, |at| (now - at).as_seconds_f64().max(0.0))
 }
