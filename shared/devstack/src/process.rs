@@ -37,7 +37,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `standalone` with `config` and further environment variables, and waits until it serves.
+    /// Starts `standalone` with `config` and further environment variables, and waits until it serves. The binary lies
+    /// in `LIKEWISE_BIN_DIR`, or is built now, once per process.
     ///
     /// # Errors
     /// When it cannot be built, ends, or does not serve in time; with the end of its log.
@@ -45,32 +46,28 @@ impl Process {
         Self::start(STANDALONE, config, environment).await
     }
 
-    /// The same with any one binary of the workspace.
+    /// The same with any one binary of the workspace, by name.
     ///
     /// # Errors
     /// As [`Process::standalone`].
     pub async fn start(binary: &str, config: &TestConfig, environment: &[(&str, &str)]) -> Result<Self> {
-        let folder = config.folder().to_path_buf();
-        let owned: Vec<(String, String)> =
-            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self::start_in(binary, config.path(), &folder, config.address.folder.as_path(), owned).await
+        Self::run(&built(binary).await?, config, environment).await
     }
 
-    /// Starts `binary` with the file `config`, logging into `folder`; `run` is the folder of the stack.
-    async fn start_in(
-        binary: &str,
-        config: &Path,
-        folder: &Path,
-        run: &Path,
-        environment: Vec<(String, String)>,
-    ) -> Result<Self> {
+    /// The same with a binary that is there already.
+    ///
+    /// # Errors
+    /// When it ends or does not serve in time; with the end of its log.
+    pub async fn run(program: &Path, config: &TestConfig, environment: &[(&str, &str)]) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let binary = program.file_name().context("a program has a name")?.to_string_lossy().into_owned();
         let name = format!("{binary}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let folder = config.folder();
         let port_file = folder.join(format!("{name}.ports"));
         let mut launch = Launch {
-            program: built(binary).await?,
-            arguments: vec!["--config".to_owned(), config.to_string_lossy().into_owned()],
-            environment,
+            program: program.to_path_buf(),
+            arguments: vec!["--config".to_owned(), config.path().to_string_lossy().into_owned()],
+            environment: environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             folder: folder.to_path_buf(),
             user: None,
             log: folder.join(format!("{name}.log")),
@@ -79,11 +76,11 @@ impl Process {
         let port_file_text = port_file.to_string_lossy().into_owned();
         launch.environment.push(("LIKEWISE__SERVER__PORT_FILE".to_owned(), port_file_text));
         let child = spawn(&launch)?;
-        let record = run.join(format!("{name}.process"));
-        leftovers::record(&record, child.id())?;
+        let record = config.address.folder.join(format!("{name}.process"));
         let bound = Bound { grpc: String::new(), admin: String::new() };
         let mut process = Self { child, bound, log: launch.log, record };
-        process.bound = process.wait_until_it_serves(binary, &port_file).await?;
+        leftovers::record(&process.record, process.child.id())?;
+        process.bound = process.wait_until_it_serves(&binary, &port_file).await?;
         Ok(process)
     }
 
