@@ -1,6 +1,7 @@
 //! One running server: started, killed, stopped and started again on the same port and folder.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,8 +36,19 @@ pub struct Server {
     child: Mutex<Option<Child>>,
 }
 
+/// Where ports are taken from: below those that systems give to outgoing connections. A client that keeps dialling a
+/// server that is down would otherwise, sooner or later, get that very port for itself, and the server could not return.
+const PORTS: Range<u16> = 15_000..32_000;
+/// Ports tried in that range; so many taken ones in a row mean that the range is not ours to use.
+const PORTS_TRIED_MAX: usize = 100;
+
 /// A port of 127.0.0.1 that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16> {
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let mut drawn = std::iter::repeat_with(|| rand::random_range(PORTS)).take(PORTS_TRIED_MAX);
+    if let Some(port) = drawn.find(is_free) {
+        return Ok(port);
+    }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port on 127.0.0.1")?;
     Ok(listener.local_addr()?.port())
 }
@@ -198,5 +210,18 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_not_those_of_outgoing_connections() {
+        for _ in 0..20 {
+            let port = free_port().unwrap();
+            assert!(PORTS.contains(&port), "{port}");
+        }
     }
 }
