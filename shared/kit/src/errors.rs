@@ -92,6 +92,14 @@ pub fn deadline_exceeded() -> Status {
     refused(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "the time for this call ran out")
 }
 
+/// UNAVAILABLE: this process is about to end; another one, or the next, answers.
+#[must_use]
+pub fn stopping() -> Status {
+    let mut details = details("STOPPING", &[]);
+    details.set_retry_info(Some(Duration::from_millis(200)));
+    Status::with_error_details(Code::Unavailable, "this process is stopping; call again", details)
+}
+
 /// UNAUTHENTICATED with its reason.
 #[must_use]
 pub fn unauthenticated(reason: &'static str, message: &'static str) -> Status {

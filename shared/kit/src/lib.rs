@@ -12,3 +12,4 @@ pub mod lease;
 pub mod metrics;
 pub mod pg;
 pub mod redis;
+pub mod run;

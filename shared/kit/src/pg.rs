@@ -74,6 +74,12 @@ impl Servers {
         Self { servers: Arc::new(settings.servers.clone()), settings: Arc::new(settings.clone()), application }
     }
 
+    /// The same servers, under another application name.
+    #[must_use]
+    pub fn named(&self, application: &'static str) -> Self {
+        Self { application, ..self.clone() }
+    }
+
     /// Names of all servers.
     #[must_use]
     pub fn names(&self) -> Vec<String> {

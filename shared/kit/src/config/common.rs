@@ -33,10 +33,14 @@ pub struct ServerSettings {
     pub port_file: PathBuf,
     /// Calls in flight at once.
     pub calls_max: usize,
+    /// Streams in flight at once.
+    pub streams_max: usize,
     /// Connections at once.
     pub connections_max: usize,
     /// Calls at once on one connection.
     pub streams_per_connection_max: u32,
+    /// Age at which a connection is asked to end, in seconds; 0 for never.
+    pub connection_age_s: u64,
     /// Longest time for one call, in milliseconds.
     pub deadline_ms_max: u64,
     /// Largest request message in bytes.
