@@ -1,172 +1,117 @@
-//! Applies a service's schema migrations in order, each once, under a lock.
+//! Applies a service's schema migrations in order, once, under a lock.
 //!
-//! Promises: however many processes start at once, one applies and the others wait and then find nothing to do. A
-//! migration and its record commit together, so a kill at any moment leaves either both or neither. A migration that was
-//! applied is never applied again, and never silently differs from what the build holds.
+//! Promises: each migration takes effect whole and is recorded in the same transaction; two runners at once do the work
+//! of one; a migration that was applied and then edited is refused; killed anywhere and started again, the result is
+//! that of one run. Never: goes back, or skips.
 //!
-//! The connection must go straight to PostgreSQL: the lock belongs to the session.
+//! The connection must reach PostgreSQL directly and be the caller's own: the lock belongs to the session. A transaction
+//! pooler between them is noticed and refused.
+
+mod plan;
+mod store;
 
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-/// Class of the session lock of this runner; the second key is made of the schema's name.
-const LOCK_CLASS: i32 = 7_401;
-/// How long to wait for another process that is migrating the same schema.
-const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);
-/// How often to try again.
-const LOCK_POLL: Duration = Duration::from_millis(50);
+pub use plan::{Disorder, checksum};
 
-const LOCK: &str = include_str!("runner/lock.sql");
-const UNLOCK: &str = include_str!("runner/unlock.sql");
-const APPLIED: &str = include_str!("runner/applied.sql");
-const RECORD: &str = include_str!("runner/record.sql");
+/// Longest wait for another runner to finish.
+const RUNNER_WAIT: Duration = Duration::from_secs(600);
+/// Longest wait of a migration for a lock: whoever waits for a table lets nobody else at it.
+const TABLE_LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// One step of a schema.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
-    /// `V0001__what_it_does`; numbers without gaps.
+    /// `V0001__relations`: numbered from 1 without gaps.
     pub name: &'static str,
-    /// Its statements; they run in one transaction.
+    /// Any number of statements, without transaction control. Runs with the schema as `search_path`.
     pub sql: &'static str,
 }
 
-/// Why a schema was not brought up to date.
+/// Why a schema was not brought up to date. What was applied before stays.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The schema's name is not made of `[a-z0-9_]`.
+    /// A schema name is not made of `[a-z0-9_]`.
     #[error("{0:?} is no schema name of ours")]
     SchemaName(String),
-    /// Another process holds the lock.
-    #[error("schema {0}: another process has been migrating it for two minutes; look for it in pg_stat_activity")]
-    Locked(String),
-    /// What was applied is not what this build holds.
+    /// The migrations disagree with each other or with what was applied.
+    #[error("schema {schema}")]
+    Disorder {
+        /// The schema.
+        schema: String,
+        /// How they disagree.
+        source: Disorder,
+    },
+    /// The lock is not ours although we took it: statements go to different sessions.
     #[error(
-        "schema {schema}: migration {name} was changed after it was applied; restore its text and add a new migration"
+        "schema {0}: the connection does not keep its session; connect to PostgreSQL directly, not through a pooler"
     )]
-    Changed {
+    Pooler(String),
+    /// A migration ended its transaction.
+    #[error("schema {schema}: migration {name} begins or ends transactions, which it must not")]
+    Transaction {
         /// The schema.
         schema: String,
         /// The migration.
-        name: String,
+        name: &'static str,
     },
-    /// The schema is ahead of this build.
-    #[error("schema {schema}: migration {name} is applied but unknown to this build; use a newer build")]
-    Unknown {
+    /// A migration failed and left nothing behind.
+    #[error("schema {schema}: apply migration {name}")]
+    Apply {
         /// The schema.
         schema: String,
         /// The migration.
-        name: String,
+        name: &'static str,
+        /// Why.
+        source: tokio_postgres::Error,
     },
-    /// A statement failed.
-    #[error("schema {schema}: {action}")]
-    Statement {
+    /// The runner's own statements failed.
+    #[error("schema {schema}: {doing}")]
+    Runner {
         /// The schema.
         schema: String,
         /// What was being done.
-        action: String,
-        /// Why it failed.
+        doing: &'static str,
+        /// Why.
         source: tokio_postgres::Error,
     },
 }
 
-/// Brings `schema` up to date, creating it if it is missing, and answers the names of what was applied now.
+/// Creates `schema` if it is missing and applies what was not applied yet. Answers the names of what it applied.
+/// `client` is a connection of its own, which has `search_path` = `schema` afterwards.
 ///
 /// # Errors
-/// [`Error`] says which migration failed; those before it stay applied.
+/// [`Error`]; the schema is then at some migration, whole.
 pub async fn migrate(client: &Client, schema: &str, migrations: &[Migration]) -> Result<Vec<String>, Error> {
     let allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
     if schema.is_empty() || !schema.chars().all(allowed) {
         return Err(Error::SchemaName(schema.to_owned()));
     }
-    let runner = Runner { client, schema };
-    runner.lock().await?;
-    let outcome = runner.apply(migrations).await;
-    // The lock ends with the session anyway; a failure here must not hide the outcome.
-    if let Err(error) = client.query_one(UNLOCK, &[&LOCK_CLASS, &schema]).await {
-        tracing::debug!(%schema, %error, "the migration lock was not released");
+    let runner = store::Runner { client, schema };
+    runner.lock(RUNNER_WAIT, TABLE_LOCK_WAIT).await?;
+    let applied = apply(&runner, migrations).await;
+    if applied.is_err() {
+        // The error to tell is the first one; the end of the session undoes the rest.
+        let _ = runner.rollback().await;
     }
-    outcome
+    let unlocked = runner.unlock().await;
+    let applied = applied?;
+    unlocked?;
+    Ok(applied)
 }
 
-struct Runner<'a> {
-    client: &'a Client,
-    schema: &'a str,
-}
-
-impl Runner<'_> {
-    async fn lock(&self) -> Result<(), Error> {
-        let start = Instant::now();
-        loop {
-            let row = self.client.query_one(LOCK, &[&LOCK_CLASS, &self.schema]).await;
-            if row.map_err(|source| self.failed("take the lock", source))?.get(0) {
-                return Ok(());
-            }
-            if start.elapsed() > LOCK_WAIT_MAX {
-                return Err(Error::Locked(self.schema.to_owned()));
-            }
-            sleep(LOCK_POLL).await;
-        }
+async fn apply(runner: &store::Runner<'_>, migrations: &[Migration]) -> Result<Vec<String>, Error> {
+    runner.prepare().await?;
+    let recorded = runner.recorded().await?;
+    let pending = plan::pending(migrations, &recorded)
+        .map_err(|source| Error::Disorder { schema: runner.schema.to_owned(), source })?;
+    let mut applied = Vec::new();
+    for migration in pending {
+        runner.apply(migration).await?;
+        tracing::info!(schema = runner.schema, migration = migration.name, "migration applied");
+        applied.push(migration.name.to_owned());
     }
-
-    async fn apply(&self, migrations: &[Migration]) -> Result<Vec<String>, Error> {
-        // A migration may build an index on a large table; lock waits stay bounded by the connection's setting.
-        let prepare = format!(
-            "set statement_timeout = 0; create schema if not exists {schema}; set search_path = {schema}; \
-             create table if not exists schema_migration (name text primary key, checksum bytea not null, \
-             applied_at timestamptz not null default now())",
-            schema = self.schema
-        );
-        self.run("prepare the schema", &prepare).await?;
-        let rows = self.client.query(APPLIED, &[]).await;
-        let rows = rows.map_err(|source| self.failed("read what is applied", source))?;
-        let mut applied = Vec::new();
-        for row in rows {
-            let (name, checksum): (String, Vec<u8>) = (row.get(0), row.get(1));
-            match migrations.iter().find(|migration| migration.name == name) {
-                None => return Err(Error::Unknown { schema: self.schema.to_owned(), name }),
-                Some(known) if checksum_of(known) != checksum => {
-                    return Err(Error::Changed { schema: self.schema.to_owned(), name });
-                }
-                Some(_) => applied.push(name),
-            }
-        }
-        let mut now = Vec::new();
-        for migration in migrations.iter().filter(|migration| !applied.iter().any(|name| name == migration.name)) {
-            self.step(migration).await?;
-            tracing::info!(schema = self.schema, migration = migration.name, "migration applied");
-            now.push(migration.name.to_owned());
-        }
-        Ok(now)
-    }
-
-    async fn step(&self, migration: &Migration) -> Result<(), Error> {
-        self.run("begin", "begin").await?;
-        let done = async {
-            self.run(migration.name, migration.sql).await?;
-            let recorded = self.client.execute(RECORD, &[&migration.name, &checksum_of(migration)]).await;
-            recorded.map_err(|source| self.failed(migration.name, source))?;
-            self.run(migration.name, "commit").await
-        }
-        .await;
-        if done.is_err() {
-            // The connection may be gone, then so is the transaction.
-            let _ = self.client.batch_execute("rollback").await;
-        }
-        done
-    }
-
-    async fn run(&self, action: &str, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await.map_err(|source| self.failed(action, source))
-    }
-
-    fn failed(&self, action: &str, source: tokio_postgres::Error) -> Error {
-        Error::Statement { schema: self.schema.to_owned(), action: action.to_owned(), source }
-    }
-}
-
-fn checksum_of(migration: &Migration) -> Vec<u8> {
-    Sha256::digest(migration.sql.as_bytes()).to_vec()
+    Ok(applied)
 }
