@@ -1,0 +1,6 @@
+//! Use cases: what runs between the doors.
+
+pub(crate) mod maintenance;
+pub(crate) mod policies;
+pub(crate) mod shards;
+pub(crate) mod writer;

@@ -1,0 +1,117 @@
+//! Numbers of this service. Labels are outcomes and shards, never a user or a video.
+
+use std::time::Duration;
+
+use likewise_kit::metrics::{Gauges, Metrics, SECONDS, SIZES};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::intent::{Answer, Told};
+
+/// Outcomes by the code of [`likewise_domain::decide`]; the last counts stored verdicts that were told again.
+const OUTCOMES: [(i16, &str); 10] = [
+    (1, "APPLIED"),
+    (2, "UNCHANGED"),
+    (3, "STALE_BASE"),
+    (4, "RATE_LIMITED"),
+    (5, "FROZEN"),
+    (6, "ACCOUNT_NOT_ACTIVE"),
+    (10, "OPERATION_ID_REUSED"),
+    (11, "SHARD_CLOSED"),
+    (12, "OPERATION_EXPIRED"),
+    (13, "POLICY"),
+];
+
+/// Handles to the metrics of the writers.
+#[derive(Clone)]
+pub(crate) struct WriterMetrics {
+    decided: Vec<Counter>,
+    repeated: Counter,
+    batch: Histogram,
+    flight: Histogram,
+    conflicts: Counter,
+    lost: Counter,
+    rejected: Counter,
+    waiting: Gauges,
+    days_ahead: Gauges,
+    numbers_ahead: Gauges,
+}
+
+impl WriterMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let outcomes = metrics.counters("likewise_command_decided", "Commands by outcome, repeats apart");
+        let decided = OUTCOMES
+            .iter()
+            .map(|(_, outcome)| outcomes.get_or_create_owned(&vec![("outcome", (*outcome).to_owned())]))
+            .collect();
+        Self {
+            decided,
+            repeated: metrics.counter("likewise_command_repeated", "Commands whose operation id had a verdict"),
+            batch: metrics.histogram("likewise_command_batch_size", "Commands in one transaction", SIZES),
+            flight: metrics.histogram("likewise_command_flight_seconds", "Time of one transaction", SECONDS),
+            conflicts: metrics.counter("likewise_command_conflicts", "Batches decided again after a lost race"),
+            lost: metrics.counter("likewise_command_connections_lost", "Writers' connections lost with a batch"),
+            rejected: metrics.counter("likewise_command_rejected", "Commands the database refused"),
+            waiting: metrics.gauges("likewise_command_waiting", "Commands that wait for a writer"),
+            days_ahead: metrics
+                .gauges("likewise_command_operation_days_ahead", "Days until the last partition of operations ends"),
+            numbers_ahead: metrics
+                .gauges("likewise_command_outbox_numbers_ahead", "Numbers left in the partitions of the outbox"),
+        }
+    }
+
+    /// What waits when a batch was taken.
+    pub(crate) fn taken(&self, shard: u16, waiting: usize) {
+        let waiting = f64::from(u32::try_from(waiting).unwrap_or(u32::MAX));
+        self.waiting.get_or_create(&label(shard)).set(waiting);
+    }
+
+    pub(crate) fn flown(&self, answers: &[Answer], took: Duration) {
+        let mut tally = [0_u64; OUTCOMES.len()];
+        let mut repeated = 0;
+        for answer in answers {
+            let code = match answer.told {
+                Told::Verdict { known: true, .. } => {
+                    repeated += 1;
+                    continue;
+                }
+                Told::Verdict { verdict, .. } => verdict.outcome.code(),
+                Told::Refused(refusal) => refusal.code(),
+            };
+            if let Some(place) = OUTCOMES.iter().position(|(outcome, _)| *outcome == code) {
+                tally[place] += 1;
+            }
+        }
+        for (counter, count) in self.decided.iter().zip(tally) {
+            if count > 0 {
+                counter.inc_by(count);
+            }
+        }
+        self.repeated.inc_by(repeated);
+        // A batch is at most 1024 commands.
+        self.batch.observe(f64::from(u32::try_from(answers.len()).unwrap_or(u32::MAX)));
+        self.flight.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn conflict(&self) {
+        self.conflicts.inc();
+    }
+
+    pub(crate) fn connection_lost(&self) {
+        self.lost.inc();
+    }
+
+    pub(crate) fn command_rejected(&self) {
+        self.rejected.inc();
+    }
+
+    pub(crate) fn horizon(&self, shard: u16, days: f64, numbers: f64) {
+        let label = label(shard);
+        self.days_ahead.get_or_create(&label).set(days);
+        self.numbers_ahead.get_or_create(&label).set(numbers);
+    }
+}
+
+fn label(shard: u16) -> Vec<(&'static str, String)> {
+    vec![("shard", format!("{shard:02}"))]
+}

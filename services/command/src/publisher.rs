@@ -1,0 +1,68 @@
+//! A shard's outbox as the lanes publish it.
+
+use bytes::Bytes;
+use likewise_kit::lanes::{
+    Error, Lane, Outbox, OutboxMessage, OutboxWatermarks, ShardMeta, last_evidence, record_evidence, shard_meta,
+};
+use likewise_kit::pg::Pool;
+use likewise_proto::convert::{RELATION_CHANGED, relation_changed};
+use prost::Message as _;
+
+use crate::store::outbox::{Stored, read_after, watermarks};
+
+/// Class of the lanes that carry relations.
+pub const LANE_CLASS: &str = "rel";
+
+/// The outbox of one shard.
+pub(crate) struct RelationOutbox {
+    pub(crate) shard: u16,
+    pub(crate) pool: Pool,
+}
+
+fn message(stored: &Stored) -> OutboxMessage {
+    OutboxMessage {
+        seq: stored.event.seq,
+        event_id: stored.event.event_id,
+        schema: RELATION_CHANGED,
+        payload: Bytes::from(relation_changed(&stored.event).encode_to_vec()),
+        created_at: stored.created_at,
+    }
+}
+
+impl Outbox for RelationOutbox {
+    fn lane(&self) -> Lane {
+        Lane { class: LANE_CLASS, shard: self.shard }
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    async fn read_after(&self, seq: u64, limit: usize) -> Result<Vec<OutboxMessage>, Error> {
+        let rows = read_after(&self.pool, self.shard, seq, limit).await;
+        let rows = rows.map_err(|error| Error::outbox("read the outbox", error))?;
+        Ok(rows.iter().map(message).collect())
+    }
+
+    async fn meta(&self) -> Result<ShardMeta, Error> {
+        shard_meta(&self.pool).await
+    }
+
+    async fn last_evidence(&self) -> Result<u64, Error> {
+        last_evidence(&self.pool).await
+    }
+
+    async fn record_evidence(&self, from_seq: u64, to_seq: u64, stream: &str) -> Result<(), Error> {
+        record_evidence(&self.pool, from_seq, to_seq, stream).await
+    }
+
+    async fn watermarks(&self) -> Result<OutboxWatermarks, Error> {
+        let stood = watermarks(&self.pool).await;
+        let stood = stood.map_err(|error| Error::outbox("read the outbox's watermarks", error))?;
+        Ok(OutboxWatermarks {
+            committed_seq: stood.committed,
+            published_seq: stood.published,
+            oldest_unpublished_at: stood.oldest_unpublished_at,
+        })
+    }
+}

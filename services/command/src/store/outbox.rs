@@ -1,0 +1,83 @@
+//! Changes that wait for publication.
+
+use likewise_domain::id::{OperationId, UserId, VideoId};
+use likewise_domain::lane::Offset;
+use likewise_domain::relation::{Cause, RelationChanged};
+use likewise_kit::pg::Pool;
+use time::OffsetDateTime;
+use tokio_postgres::Row;
+
+use super::{Error, doing, epoch, rows, signed, state, unsigned};
+
+const READ_AFTER: &str = include_str!("outbox_read_after.sql");
+const WATERMARKS: &str = include_str!("outbox_watermarks.sql");
+
+/// One row of the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The change.
+    pub event: RelationChanged,
+    /// When its transaction ran.
+    pub created_at: OffsetDateTime,
+}
+
+/// Rows after `seq`, in order.
+///
+/// # Errors
+/// When the shard does not answer, or holds what this build cannot read.
+pub async fn read_after(pool: &Pool, shard: u16, seq: u64, limit: usize) -> Result<Vec<Stored>, Error> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let found = rows(pool, READ_AFTER, &[&signed(seq), &limit], "read the outbox").await?;
+    found.iter().map(|row| stored(row, shard)).collect()
+}
+
+fn stored(row: &Row, shard: u16) -> Result<Stored, Error> {
+    let read = |error| doing("read an outbox row")(error);
+    let Offset { epoch, seq } =
+        Offset { epoch: epoch(row.try_get(5).map_err(read)?), seq: unsigned(row.try_get(0).map_err(read)?) };
+    let malformed = |what: &str| Error::Stored(format!("outbox row {seq} of shard {shard} holds no {what}"));
+    let cause: i16 = row.try_get(8).map_err(read)?;
+    Ok(Stored {
+        event: RelationChanged {
+            event_id: row.try_get(4).map_err(read)?,
+            user_id: UserId::parse(row.try_get(9).map_err(read)?).map_err(|_| malformed("user id"))?,
+            video_id: VideoId::parse(row.try_get(10).map_err(read)?).map_err(|_| malformed("video id"))?,
+            version: unsigned(row.try_get(1).map_err(read)?),
+            state: state(row.try_get(6).map_err(read)?)?,
+            previous_state: state(row.try_get(7).map_err(read)?)?,
+            shard,
+            epoch,
+            seq,
+            state_changed_at: row.try_get(2).map_err(read)?,
+            operation_id: OperationId::parse(row.try_get(11).map_err(read)?).map_err(|_| malformed("operation id"))?,
+            cause: Cause::from_code(cause).ok_or_else(|| malformed("cause"))?,
+        },
+        created_at: row.try_get(3).map_err(read)?,
+    })
+}
+
+/// Committed and published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Highest committed number.
+    pub committed: u64,
+    /// Highest number with evidence.
+    pub published: u64,
+    /// Commit time of the oldest row without evidence.
+    pub oldest_unpublished_at: Option<OffsetDateTime>,
+}
+
+/// Where the outbox stands, in one snapshot.
+///
+/// # Errors
+/// When the shard does not answer.
+pub async fn watermarks(pool: &Pool) -> Result<Watermarks, Error> {
+    let found = rows(pool, WATERMARKS, &[], "read the outbox's watermarks").await?;
+    let row = found.first().ok_or_else(|| Error::Stored("the outbox has no watermarks".to_owned()))?;
+    let read = |error| doing("read the outbox's watermarks")(error);
+    Ok(Watermarks {
+        committed: unsigned(row.try_get(0).map_err(read)?),
+        published: unsigned(row.try_get(1).map_err(read)?),
+        oldest_unpublished_at: row.try_get(2).map_err(read)?,
+    })
+}

@@ -1,0 +1,2 @@
+-- command.partition_make: makes a partition; one that exists stays as it is
+select make_partition($1, $2, $3, $4)
