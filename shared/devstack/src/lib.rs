@@ -33,4 +33,4 @@ pub use provision::buf;
 pub use server::Server;
 pub use stack::{Stack, StackAddress, StackSpec};
 pub use test_stack::TestStack;
-pub use tied::{pause, run_shown};
+pub use tied::{interrupt_group, pause, run_shown};
