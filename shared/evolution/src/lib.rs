@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 pub use plan::{Disorder, checksum};
 
 /// Longest wait for another runner to finish.
-const RUNNER_WAIT: Duration = Duration::from_secs(600);
+const RUNNER_WAIT: Duration = Duration::from_secs(180);
 /// Longest wait of a migration for a lock: whoever waits for a table lets nobody else at it.
 const TABLE_LOCK_WAIT: Duration = Duration::from_secs(5);
 
@@ -44,6 +44,9 @@ pub enum Error {
         /// How they disagree.
         source: Disorder,
     },
+    /// Another runner is at work for too long.
+    #[error("schema {0}: another process has been migrating it for minutes; look for it in pg_stat_activity")]
+    Locked(String),
     /// The lock is not ours although we took it: statements go to different sessions.
     #[error(
         "schema {0}: the connection does not keep its session; connect to PostgreSQL directly, not through a pooler"

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::plan::checksum;
@@ -15,6 +16,9 @@ const RECORDED: &str = include_str!("store/recorded.sql");
 const RECORD: &str = include_str!("store/record.sql");
 const SESSION: &str = include_str!("store/session.sql");
 
+/// How often a held lock is asked for.
+const LOCK_POLL: Duration = Duration::from_millis(50);
+
 /// A connection at work on one schema.
 pub(crate) struct Runner<'a> {
     pub(crate) client: &'a Client,
@@ -22,13 +26,25 @@ pub(crate) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Waits until no other runner is at work on the schema, then sets the session up for migrations.
+    /// Waits until no other runner is at work on the schema, then sets the session up for migrations. Asks again and
+    /// again: a statement that waits keeps a snapshot, and an index that is built concurrently waits for that.
     pub(crate) async fn lock(&self, wait: Duration, table_wait: Duration) -> Result<(), Error> {
-        let doing = "wait for other runners";
-        let wait = format!("set statement_timeout = 0; set lock_timeout = {}", wait.as_millis());
-        self.client.batch_execute(&wait).await.map_err(self.failed(doing))?;
-        self.client.execute(LOCK, &[&self.key()]).await.map_err(self.failed(doing))?;
-        let session = format!("set lock_timeout = {}; set search_path = {}", table_wait.as_millis(), self.schema);
+        let until = Instant::now() + wait;
+        loop {
+            let row = self.client.query_one(LOCK, &[&self.key()]).await.map_err(self.failed("take the lock"))?;
+            if row.get(0) {
+                break;
+            }
+            if Instant::now() > until {
+                return Err(Error::Locked(self.schema.to_owned()));
+            }
+            sleep(LOCK_POLL).await;
+        }
+        let session = format!(
+            "set statement_timeout = 0; set lock_timeout = {}; set search_path = {}",
+            table_wait.as_millis(),
+            self.schema
+        );
         self.client.batch_execute(&session).await.map_err(self.failed("set up the session"))
     }
 

@@ -1,2 +1,2 @@
--- evolution.lock: waits until this session is the only runner of a schema
-select pg_advisory_lock($1)
+-- evolution.lock: makes this session the only runner of a schema; false while another one is
+select pg_try_advisory_lock($1)
