@@ -1,1 +1,5 @@
-fn main() {}
+//! The counter service. `--help` tells what it takes.
+
+fn main() -> std::process::ExitCode {
+    likewise_kit::run::main_of::<likewise_counter::Counter>()
+}

@@ -1,0 +1,2 @@
+-- counter.identity_read: who this partition is.
+select partition, incarnation from partition_identity
