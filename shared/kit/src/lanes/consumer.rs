@@ -19,7 +19,8 @@ use likewise_proto::lanes::v1::ConsumerWatermark;
 pub use self::status::ConsumerState;
 use self::status::Shared;
 use super::checkpoint::{Checkpoint, checkpoints};
-use super::{Lane, Projection, Runtime, WatermarkSource};
+use super::supervise::supervise;
+use super::{Error, Lane, Projection, Runtime, WatermarkSource};
 
 /// Consumers of lanes.
 pub struct Consumer;
@@ -44,8 +45,11 @@ impl Consumer {
             shared: Arc::clone(&shared),
             quarantine: Arc::clone(&projection) as Arc<dyn Quarantine>,
         });
-        let tasks = runtime.tasks.clone();
-        tasks.spawn(run::Run::new(runtime, pool, lane, projection, shared).until_stopped());
+        let (tasks, stop, told) = (runtime.tasks.clone(), runtime.stop.clone(), Arc::clone(&shared));
+        let start = move || {
+            run::Run::new(runtime.clone(), pool.clone(), lane, projection.clone(), shared.clone()).until_stopped()
+        };
+        tasks.spawn(supervise(stop, start, move || told.failed(&Error::Panicked)));
         handle
     }
 }
@@ -95,7 +99,7 @@ impl ConsumerHandle {
         }
     }
 
-    async fn stored(&self) -> Result<Option<Checkpoint>, super::Error> {
+    async fn stored(&self) -> Result<Option<Checkpoint>, Error> {
         let lane = self.lane.to_string();
         Ok(checkpoints(&self.pool, &self.name).await?.into_iter().find(|checkpoint| checkpoint.lane == lane))
     }

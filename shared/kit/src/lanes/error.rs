@@ -120,6 +120,9 @@ pub enum Error {
         /// Its number.
         seq: u64,
     },
+    /// The service's code panicked in the middle of a lane.
+    #[error("PANICKED: the code of this lane panicked; the log says where; mend it")]
+    Panicked,
     /// The outbox gave rows that do not follow one another.
     #[error("the outbox of {lane} gave number {found} where {expected} was due: the sequence has a hole")]
     OutboxHole {
@@ -145,7 +148,7 @@ impl Error {
     /// Whether trying again cannot help before a person, or a repair, has acted.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::LostTail { .. } | Self::ForeignMessage { .. } | Self::OutboxHole { .. })
+        matches!(self, Self::LostTail { .. } | Self::ForeignMessage { .. } | Self::OutboxHole { .. } | Self::Panicked)
     }
 
     /// The message with its causes on one line, for watermarks and logs.

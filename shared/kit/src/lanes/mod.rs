@@ -24,6 +24,7 @@ mod publisher;
 mod runtime;
 mod settings;
 mod stream;
+mod supervise;
 mod watermarks;
 
 use std::fmt;

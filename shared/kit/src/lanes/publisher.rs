@@ -19,6 +19,7 @@ use likewise_proto::lanes::v1::LaneWatermark;
 use tokio::sync::Notify;
 
 use self::status::Shared;
+use super::supervise::supervise;
 use super::{Error, Lane, Outbox, OutboxWatermarks, Runtime, WatermarkSource};
 
 /// Publishers of lanes.
@@ -38,8 +39,11 @@ impl Publisher {
             source: Arc::clone(&outbox) as Arc<dyn Counted>,
             prefix: runtime.settings.stream_prefix.clone(),
         });
-        let tasks = runtime.tasks.clone();
-        tasks.spawn(run::Run::new(runtime, outbox, wake, shared).until_stopped());
+        let (tasks, stop) = (runtime.tasks.clone(), runtime.stop.clone());
+        let (lane, told) = (outbox.lane(), Arc::clone(&shared));
+        let start =
+            move || run::Run::new(runtime.clone(), outbox.clone(), wake.clone(), shared.clone()).until_stopped();
+        tasks.spawn(supervise(stop, start, move || told.failed(lane, &Error::Panicked)));
         handle
     }
 }

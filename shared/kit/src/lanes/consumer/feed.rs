@@ -93,8 +93,11 @@ impl<'a, P: Projection> Feed<'a, P> {
                     self.end = Some(End::Stopped);
                 }
                 _ = look.tick(), if self.end.is_none() => {
+                    // What was asked on another connection is never answered on this one.
                     if self.run.runtime.connections() != connections {
                         self.end = Some(Error::Disconnected.into());
+                    } else if let Err(error) = self.run.runtime.check_connected() {
+                        self.end = Some(error.into());
                     }
                 }
             }

@@ -17,11 +17,10 @@ use crate::lanes::backoff::Backoff;
 use crate::lanes::checkpoint::{Checkpoint, claim};
 use crate::lanes::metrics::ConsumerMetrics;
 use crate::lanes::stream::{Found, at, open, state};
+use crate::lanes::supervise::STANDSTILL;
 use crate::lanes::{ApplyError, Error, Lane, Projection, Runtime, stream_name};
 use crate::lease::Lease;
 
-/// How long a lane that needs a repair stands still before the comparison is made again.
-const STANDSTILL: Duration = Duration::from_secs(60);
 /// How often a consumer looks for a stream that does not exist yet, or waits for one to be published again.
 const LOOK: Duration = Duration::from_millis(500);
 

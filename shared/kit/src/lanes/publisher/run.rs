@@ -17,15 +17,16 @@ use crate::crash_point;
 use crate::lanes::backoff::Backoff;
 use crate::lanes::metrics::PublisherMetrics;
 use crate::lanes::stream::{Found, at};
+use crate::lanes::supervise::STANDSTILL;
 use crate::lanes::{Error, Outbox, OutboxMessage, Runtime};
 use crate::lease::Lease;
 
 /// How far publishing may run ahead of its evidence, in batches: what a crash leaves out is compared again anyway.
 const BATCHES_AHEAD_OF_EVIDENCE: usize = 8;
-/// How long a lane that needs a repair stands still before the comparison is made again.
-const STANDSTILL: Duration = Duration::from_secs(60);
 /// How often the gauges of a lane are brought up to date.
 const OBSERVE: Duration = Duration::from_secs(5);
+/// How long a publisher with nothing to do trusts that the stream is still as it left it.
+const TRUST: Duration = Duration::from_secs(30);
 
 /// One publisher.
 pub(super) struct Run<O> {
@@ -100,7 +101,7 @@ impl<O: Outbox> Run<O> {
     async fn work(&self, backoff: &mut Backoff) {
         loop {
             match self.attached(backoff).await {
-                // The chain refused and the comparison found nothing wrong: attach anew.
+                // Nothing is wrong, but where the stream ends has to be asked again.
                 Ok(()) => backoff.pause().await,
                 Err(error) => {
                     self.metrics.failures.inc();
@@ -130,7 +131,8 @@ impl<O: Outbox> Run<O> {
         }
     }
 
-    /// Publishes until the chain refuses (`Ok`) or something fails. The next rows are read while a batch is under way.
+    /// Publishes until the stream has to be compared again (`Ok`) or something fails. The next rows are read while a
+    /// batch is under way.
     async fn publish_all(
         &self,
         attached: &Attached,
@@ -140,11 +142,17 @@ impl<O: Outbox> Run<O> {
     ) -> Result<(), Error> {
         let settings = &self.runtime.settings;
         let ahead_max = (settings.publish_batch * BATCHES_AHEAD_OF_EVIDENCE) as u64;
+        let connections = self.runtime.connections();
+        let mut trusted_at = Instant::now();
         let mut position = attached.resume.position;
         let mut rows = self.read(attached, position).await?;
         loop {
             if rows.is_empty() {
                 self.idle().await;
+                // On a new connection the broker may be one that has lost the end of the stream.
+                if self.runtime.connections() != connections || trusted_at.elapsed() > TRUST {
+                    return Ok(());
+                }
                 rows = self.read(attached, position).await?;
                 continue;
             }
@@ -166,6 +174,7 @@ impl<O: Outbox> Run<O> {
             self.metrics.published(rows.len(), sent_at.elapsed());
             self.shared.published(next.last);
             acked.send_replace(next.last);
+            trusted_at = Instant::now();
             // The evidence writer ends this function's caller with its error, never its channel.
             let bound = next.last.saturating_sub(ahead_max);
             drop(evidence.wait_for(|evident| *evident >= bound).await);

@@ -1,0 +1,9 @@
+//! Lanes and leases on real servers: a toy outbox is published and a toy projection is fed from it.
+
+mod broker;
+mod consumer;
+mod crash;
+mod lease;
+mod publisher;
+mod toy;
+mod world;

@@ -1,0 +1,3 @@
+//! Tests of the kit on real servers.
+
+mod lanes;
