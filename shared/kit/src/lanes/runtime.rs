@@ -1,9 +1,11 @@
 //! What the lanes of a process run on.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -12,6 +14,10 @@ use crate::metrics::Metrics;
 
 /// Oldest server with everything lanes use: atomic batches that survive a restart, and the first sequence of a stream.
 const SERVER_MINIMUM: &str = "2.14.0";
+
+/// How long a connection may take to be made before that is told as a failure, and how often it is looked at.
+const CONNECTING: Duration = Duration::from_secs(2);
+const CONNECTING_LOOK: Duration = Duration::from_millis(20);
 
 /// What publishers and consumers need of the process around them. A `&Context` converts into it.
 #[derive(Clone)]
@@ -45,6 +51,16 @@ impl Runtime {
             Some(_) if self.nats.is_server_compatible(2, 14, 0) => Ok(()),
             Some(info) => Err(Error::ServerTooOld { found: info.version, minimum: SERVER_MINIMUM }),
         }
+    }
+
+    /// As [`check_connected`](Self::check_connected), but lets a connection that is being made come first, so that a
+    /// process that starts, or a broker that restarts, is no failure.
+    pub(super) async fn wait_connected(&self) -> Result<(), Error> {
+        let until = Instant::now() + CONNECTING;
+        while self.nats.connection_state() != State::Connected && Instant::now() < until {
+            sleep(CONNECTING_LOOK).await;
+        }
+        self.check_connected()
     }
 
     /// Grows with every connection made: another number means that what the server knew of us is gone.

@@ -152,7 +152,7 @@ impl<P: Projection> Run<P> {
     async fn stream(&self, epoch: u32) -> Result<Stream, Error> {
         let name = stream_name(&self.runtime.settings.stream_prefix, &self.lane, epoch);
         loop {
-            self.runtime.check_connected()?;
+            self.runtime.wait_connected().await?;
             if let Some(stream) = open(&self.jetstream, &name).await? {
                 return Ok(stream);
             }

@@ -24,7 +24,7 @@ pub(super) async fn attach<O: Outbox>(
     jetstream: &jetstream::Context,
     outbox: &O,
 ) -> Result<Attached, Error> {
-    runtime.check_connected()?;
+    runtime.wait_connected().await?;
     let (lane, meta) = (outbox.lane(), outbox.meta().await?);
     let first = outbox.read_after(0, 1).await?.first().map_or(1, |row| row.seq);
     let stream = ensure(jetstream, &runtime.settings, &lane, meta, first).await?;
