@@ -34,8 +34,8 @@ pub type Outbound = InterceptedService<Channel, ServiceAuth>;
 /// # Errors
 /// [`Error`] when the endpoint is no URL.
 pub fn channel(endpoint: &str) -> Result<Channel, Error> {
-    let parsed = Endpoint::from_shared(endpoint.to_owned())
-        .map_err(|source| Error { endpoint: endpoint.to_owned(), source })?;
+    let parsed =
+        Endpoint::from_shared(endpoint.to_owned()).map_err(|source| Error { endpoint: endpoint.to_owned(), source })?;
     Ok(parsed
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)

@@ -103,8 +103,7 @@ impl CursorKeys {
     /// # Errors
     /// [`Error`] when the file cannot be read or a line is wrong.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         Self::parse(&text)
     }
 

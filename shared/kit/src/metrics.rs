@@ -22,8 +22,7 @@ pub type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 pub type Histograms = Family<Labels, Histogram, Buckets>;
 
 /// Bounds in seconds that tell 1 ms from 2 ms and 5 s from 10 s.
-pub const SECONDS: &[f64] =
-    &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
+pub const SECONDS: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 /// Bounds for sizes of batches and the like.
 pub const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0];
 

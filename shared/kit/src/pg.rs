@@ -18,6 +18,8 @@ pub type Pool = deadpool_postgres::Pool;
 /// Oldest server this system runs on.
 pub const SERVER_VERSION_MIN: i32 = 18;
 
+const CHECK_SERVER: &str = include_str!("pg/check_server.sql");
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -118,8 +120,7 @@ impl Servers {
         let connected = tokio::time::timeout(timeout, config.connect(NoTls))
             .await
             .map_err(|_| Error::ConnectTimeout(server.to_owned()))?;
-        let (client, connection) =
-            connected.map_err(|source| Error::Connect { server: server.to_owned(), source })?;
+        let (client, connection) = connected.map_err(|source| Error::Connect { server: server.to_owned(), source })?;
         let server = server.to_owned();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -135,9 +136,9 @@ impl Servers {
         if schema.is_empty() || !schema.chars().all(allowed) {
             return Err(Error::SchemaName(schema.to_owned()));
         }
-        let mut config: Config =
-            dsn.expose_secret().parse().map_err(|_| Error::ConnectionString(server.to_owned()))?;
+        let mut config: Config = dsn.expose_secret().parse().map_err(|_| Error::ConnectionString(server.to_owned()))?;
         let settings = &self.settings;
+        let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
         config
             .application_name(self.application)
             .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
@@ -147,7 +148,7 @@ impl Servers {
             .keepalives_interval(Duration::from_secs(5))
             .keepalives_retries(3)
             .options(format!(
-                "-c search_path={schema} -c statement_timeout={} -c lock_timeout={} \
+                "{given}-c search_path={schema} -c statement_timeout={} -c lock_timeout={} \
                  -c idle_in_transaction_session_timeout={} -c client_connection_check_interval={}",
                 settings.statement_timeout_ms,
                 settings.lock_timeout_ms,
@@ -165,14 +166,7 @@ impl Servers {
 pub async fn check_server(client: &Client, server: &str) -> Result<(), Error> {
     let unsuitable = |problem: String| Error::Unsuitable { server: server.to_owned(), problem };
     let failed = |source| Error::Connect { server: server.to_owned(), source };
-    let row = client
-        .query_one(
-            "select current_setting('server_version_num')::int, current_setting('fsync'), \
-             current_setting('full_page_writes'), current_setting('synchronous_commit')",
-            &[],
-        )
-        .await
-        .map_err(failed)?;
+    let row = client.query_one(CHECK_SERVER, &[]).await.map_err(failed)?;
     let version: i32 = row.get(0);
     if version / 10_000 < SERVER_VERSION_MIN {
         let found = version / 10_000;
@@ -203,16 +197,98 @@ pub enum FailureKind {
 /// Sorts a failure.
 #[must_use]
 pub fn failure_kind(error: &tokio_postgres::Error) -> FailureKind {
-    let Some(state) = error.code() else { return FailureKind::Unavailable };
-    if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE]
-        .contains(state)
-    {
+    if let Some(state) = error.code() {
+        return kind_of(state);
+    }
+    // Without a state the server did not answer, or we misread what it did answer.
+    let io = std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>());
+    let told = error.to_string();
+    if io || error.is_closed() || told.starts_with("error connecting") || told.starts_with("timeout") {
+        FailureKind::Unavailable
+    } else {
+        FailureKind::Bug
+    }
+}
+
+fn kind_of(state: &SqlState) -> FailureKind {
+    let unavailable = [
+        SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    if unavailable.contains(state) {
+        return FailureKind::Unavailable;
+    }
+    if *state == SqlState::LOCK_NOT_AVAILABLE {
         return FailureKind::Retry;
     }
     match &state.code()[..2] {
-        // Connection exceptions, resources, operator intervention, system errors, idle-in-transaction and such.
-        "08" | "53" | "57" | "58" | "25" | "XX" => FailureKind::Unavailable,
+        "40" => FailureKind::Retry,
+        // Connections, resources, the operator (also a statement that took too long), the system below.
+        "08" | "53" | "57" | "58" => FailureKind::Unavailable,
         "22" | "23" => FailureKind::Data,
         _ => FailureKind::Bug,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+
+    use super::*;
+
+    fn servers(dsn: &str) -> Servers {
+        let defaults = include_str!("../defaults/postgres.toml");
+        let mut settings: PostgresSettings = toml::from_str(defaults).expect("the defaults");
+        settings.servers.insert("main".to_owned(), dsn.into());
+        Servers::new(&settings, "test")
+    }
+
+    #[test]
+    fn failures_are_sorted_by_what_to_do() {
+        for (state, kind) in [
+            ("40001", FailureKind::Retry),
+            ("40P01", FailureKind::Retry),
+            ("55P03", FailureKind::Retry),
+            ("40003", FailureKind::Unavailable),
+            ("25006", FailureKind::Unavailable),
+            ("25P03", FailureKind::Unavailable),
+            ("57P01", FailureKind::Unavailable),
+            ("57014", FailureKind::Unavailable),
+            ("08006", FailureKind::Unavailable),
+            ("53300", FailureKind::Unavailable),
+            ("23514", FailureKind::Data),
+            ("22P02", FailureKind::Data),
+            ("25P02", FailureKind::Bug),
+            ("42P01", FailureKind::Bug),
+        ] {
+            assert_eq!(kind_of(&SqlState::from_code(state)), kind, "{state}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_refuses_the_connection_is_unavailable() {
+        let error = Config::from_str("host=127.0.0.1 port=1 user=x").expect("a config").connect(NoTls).await;
+        assert_eq!(failure_kind(&error.err().expect("refused")), FailureKind::Unavailable);
+    }
+
+    #[test]
+    fn inv_27_wrong_names_are_told_and_connection_strings_never() {
+        let told = |servers: Servers, server: &str, schema: &str| {
+            format!("{:?}", servers.pool(server, schema, 1).expect_err("refused"))
+        };
+        assert!(told(servers("host=x"), "other", "a").contains("UnknownServer"));
+        for schema in ["", "Relation", "a-b", "a; drop"] {
+            assert!(told(servers("host=x"), "main", schema).contains("SchemaName"), "{schema}");
+        }
+        let told = told(servers("postgres://u:secret@:::"), "main", "a");
+        assert!(told.contains("ConnectionString") && !told.contains("secret"), "{told}");
+    }
+
+    #[test]
+    fn options_of_the_connection_string_stay() {
+        let config = servers("host=x options='-c work_mem=8MB'").config("main", "relation_00").expect("a config");
+        let options = config.get_options().expect("options");
+        assert!(options.starts_with("-c work_mem=8MB -c search_path=relation_00 "), "{options}");
     }
 }

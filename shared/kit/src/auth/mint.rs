@@ -115,13 +115,8 @@ impl ServiceTokens {
 
     fn mint(&self, now: SystemTime) -> Result<String, Error> {
         let iat = now.duration_since(UNIX_EPOCH).map_err(|_| Error::Sign)?.as_secs();
-        let claims = Claims {
-            sub: self.name,
-            iss: &self.issuer,
-            aud: &self.audience,
-            iat,
-            exp: iat + LIFETIME.as_secs(),
-        };
+        let claims =
+            Claims { sub: self.name, iss: &self.issuer, aud: &self.audience, iat, exp: iat + LIFETIME.as_secs() };
         let header = Header { kid: Some(self.key_id.to_string()), ..Header::new(Algorithm::EdDSA) };
         encode(&header, &claims, &self.key).map_err(|_| Error::Sign)
     }

@@ -219,6 +219,12 @@ pub struct Endpoints {
 
 impl Validate for Endpoints {}
 
+/// Every service has a section of its own, named like its endpoint.
+pub(super) fn service_sections() -> toml::Table {
+    let [.., (_, endpoints)] = COMMON_DEFAULTS;
+    endpoints.parse().unwrap_or_default()
+}
+
 impl Endpoints {
     /// Puts `own` where no endpoint is named: every service of one process answers at its own address.
     pub fn fill_with(&mut self, own: &str) {

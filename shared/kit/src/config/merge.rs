@@ -6,6 +6,14 @@ use toml::{Table, Value};
 
 use super::{ENVIRONMENT_PREFIX, Fault};
 
+/// Says in words that it was the file.
+pub(super) const FILE: &str = "in the configuration file";
+
+/// Says in words which variable it was.
+fn variable(name: &str) -> String {
+    format!("in the environment variable {name}")
+}
+
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "a string",
@@ -18,33 +26,68 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Lays what a file gives for `path` over the defaults.
-pub(super) fn file(path: &str, defaults: &mut Table, given: Value, faults: &mut Vec<Fault>) {
-    let Value::Table(given) = given else {
-        faults.push(Fault::new(path, "must be a table"));
-        return;
-    };
-    // A table that is empty in the defaults is open: its keys are the operator's.
-    let open = defaults.is_empty();
-    for (key, value) in given {
-        let full = format!("{path}.{key}");
-        match defaults.get_mut(&key) {
-            None if open => {
-                defaults.insert(key, value);
+/// One section in the making: what is legal in it, and where its values came from.
+pub(super) struct Section<'a> {
+    pub(super) name: &'static str,
+    /// The defaults. A table that is empty here is open: its keys are the operator's.
+    pub(super) legal: &'a Table,
+    pub(super) faults: &'a mut Vec<Fault>,
+    /// Full key -> where its value was set.
+    pub(super) origins: &'a mut BTreeMap<String, String>,
+}
+
+impl Section<'_> {
+    /// Lays what a file gives over `table`.
+    pub(super) fn file(&mut self, table: &mut Table, given: Value) {
+        let legal = self.legal;
+        self.file_table(self.name, legal, table, given);
+    }
+
+    fn file_table(&mut self, path: &str, legal: &Table, table: &mut Table, given: Value) {
+        let Value::Table(given) = given else {
+            self.faults.push(Fault::new(path, format!("must be a table ({FILE})")));
+            return;
+        };
+        for (key, value) in given {
+            let full = format!("{path}.{key}");
+            match (legal.get(&key), table.get_mut(&key)) {
+                (Some(Value::Table(legal)), Some(Value::Table(inner))) => self.file_table(&full, legal, inner, value),
+                (Some(default), _) => match fit(default, value) {
+                    Ok(value) => self.set(full, table, key, value, FILE.to_owned()),
+                    Err(expected) => self.faults.push(Fault::new(full, format!("must be {expected} ({FILE})"))),
+                },
+                (None, _) if legal.is_empty() => self.set(full, table, key, value, FILE.to_owned()),
+                (None, _) => self.faults.push(Fault::new(full, format!("no such setting ({FILE})"))),
             }
-            None => faults.push(Fault::new(full, "no such setting (in the configuration file)")),
-            Some(Value::Table(inner)) => file(&full, inner, value, faults),
-            Some(default) => match fit(default, value) {
-                Ok(value) => *default = value,
-                Err(expected) => faults.push(Fault::new(full, format!("must be {expected} (in the configuration file)"))),
-            },
+        }
+    }
+
+    fn set(&mut self, full: String, table: &mut Table, key: String, value: Value, origin: String) {
+        self.origins.insert(full, origin);
+        table.insert(key, value);
+    }
+
+    /// Lays the variables that name this section over `table` and takes them out of `variables`.
+    pub(super) fn environment(&mut self, table: &mut Table, variables: &mut BTreeMap<String, String>) {
+        let prefix = format!("{ENVIRONMENT_PREFIX}{}__", self.name.to_uppercase());
+        let ours = |name: &String| name.starts_with(&prefix);
+        let names: Vec<String> = variables.keys().filter(|name| ours(name)).cloned().collect();
+        for name in names {
+            let Some(text) = variables.remove(&name) else { continue };
+            let path: Vec<String> = name[prefix.len()..].split("__").map(str::to_lowercase).collect();
+            let full = format!("{}.{}", self.name, path.join("."));
+            match put(self.legal, table, &path, &text) {
+                Ok(()) => drop(self.origins.insert(full, variable(&name))),
+                Err(problem) => self.faults.push(Fault::new(full, format!("{problem} ({})", variable(&name)))),
+            }
         }
     }
 }
 
 fn fit(default: &Value, given: Value) -> Result<Value, &'static str> {
     match (default, given) {
-        (Value::Float(_), Value::Integer(number)) => {
+        (Value::Float(_), Value::Integer(number)) =>
+        {
             #[allow(clippy::cast_precision_loss, reason = "a setting is far below 2^52")]
             Ok(Value::Float(number as f64))
         }
@@ -53,52 +96,38 @@ fn fit(default: &Value, given: Value) -> Result<Value, &'static str> {
     }
 }
 
-/// Lays the variables that name `section` over the defaults and takes them out of `variables`.
-pub(super) fn environment(
-    section: &str,
-    defaults: &mut Table,
-    variables: &mut BTreeMap<String, String>,
-    faults: &mut Vec<Fault>,
-) {
-    let prefix = format!("{ENVIRONMENT_PREFIX}{}__", section.to_uppercase());
-    let names: Vec<String> = variables.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
-    for name in names {
-        let Some(text) = variables.remove(&name) else { continue };
-        let path: Vec<String> = name[prefix.len()..].split("__").map(str::to_lowercase).collect();
-        let full = format!("{section}.{}", path.join("."));
-        if let Err(problem) = set(defaults, &path, &text) {
-            faults.push(Fault::new(full, format!("{problem} (in the environment variable {name})")));
-        }
-    }
-}
-
-fn set(table: &mut Table, path: &[String], text: &str) -> Result<(), String> {
-    let Some((key, rest)) = path.split_first() else { return Err("no such setting".to_owned()) };
-    let open = table.is_empty() || table.values().all(|value| matches!(value, Value::String(_)));
-    match table.get_mut(key) {
-        Some(Value::Table(inner)) if !rest.is_empty() => set(inner, rest, text),
-        Some(default) if rest.is_empty() => {
-            *default = parse(default, text)?;
+fn put(legal: &Table, table: &mut Table, path: &[String], text: &str) -> Result<(), String> {
+    let missing = || Err("no such setting".to_owned());
+    let Some((key, rest)) = path.split_first() else { return missing() };
+    match (legal.get(key), table.get_mut(key)) {
+        (Some(Value::Table(legal)), Some(Value::Table(inner))) if !rest.is_empty() => put(legal, inner, rest, text),
+        (Some(default), Some(value)) if rest.is_empty() => {
+            *value = parse(default, text)?;
             Ok(())
         }
-        None if open && rest.is_empty() => {
+        (None, Some(value)) if rest.is_empty() => {
+            // Set by the file in an open table, which tells the type.
+            *value = parse(value, text)?;
+            Ok(())
+        }
+        (None, None) if legal.is_empty() && rest.is_empty() => {
             table.insert(key.clone(), Value::String(text.to_owned()));
             Ok(())
         }
-        _ => Err("no such setting".to_owned()),
+        _ => missing(),
     }
 }
 
-fn parse(default: &Value, text: &str) -> Result<Value, String> {
-    let parsed = match default {
+fn parse(like: &Value, text: &str) -> Result<Value, String> {
+    let parsed = match like {
         Value::String(_) => Some(Value::String(text.to_owned())),
         Value::Integer(_) => text.parse().ok().map(Value::Integer),
         Value::Float(_) => text.parse().ok().map(Value::Float),
         Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
         Value::Array(_) | Value::Table(_) | Value::Datetime(_) => {
             let whole: Option<Table> = format!("value = {text}").parse().ok();
-            whole.and_then(|mut table| table.remove("value")).filter(|value| value.same_type(default))
+            whole.and_then(|mut table| table.remove("value")).filter(|value| value.same_type(like))
         }
     };
-    parsed.ok_or_else(|| format!("must be {}", kind(default)))
+    parsed.ok_or_else(|| format!("must be {}", kind(like)))
 }

@@ -68,6 +68,8 @@ pub struct Loader {
     file: Table,
     environment: BTreeMap<String, String>,
     faults: Vec<Fault>,
+    /// Full key -> where its value was set.
+    origins: BTreeMap<String, String>,
     effective: Table,
 }
 
@@ -77,52 +79,65 @@ impl Loader {
         let mut faults = Vec::new();
         let file = file.map_or_else(Table::new, |path| read(path, &mut faults));
         let environment = environment.filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
-        Self { file, environment, faults, effective: Table::new() }
+        Self { file, environment, faults, origins: BTreeMap::new(), effective: Table::new() }
     }
 
     /// Reads a section into its type. `None` when something is wrong with it; [`finish`](Self::finish) tells what.
     pub fn section<T: DeserializeOwned + Validate>(&mut self, name: &'static str, defaults: &'static str) -> Option<T> {
         let before = self.faults.len();
-        let mut table: Table = match defaults.parse() {
+        let legal: Table = match defaults.parse() {
             Ok(table) => table,
             Err(error) => {
                 self.faults.push(Fault::new(name, format!("the compiled-in defaults are broken: {error}")));
                 return None;
             }
         };
+        let mut table = legal.clone();
+        let (faults, origins) = (&mut self.faults, &mut self.origins);
+        let mut section = merge::Section { name, legal: &legal, faults, origins };
         if let Some(given) = self.file.remove(name) {
-            merge::file(name, &mut table, given, &mut self.faults);
+            section.file(&mut table, given);
         }
-        merge::environment(name, &mut table, &mut self.environment, &mut self.faults);
+        section.environment(&mut table, &mut self.environment);
         self.effective.insert(name.to_owned(), Value::Table(table.clone()));
-        if self.faults.len() > before {
-            return None;
-        }
+        // A wrong value stands as its default in the table, so that the rules of the others are checked all the same.
         match table.try_into::<T>() {
             Ok(settings) => {
                 let mut broken = Vec::new();
                 settings.validate(&mut broken);
-                self.faults
-                    .extend(broken.into_iter().map(|fault| Fault::new(format!("{name}.{}", fault.key), fault.problem)));
+                let named = broken.iter().map(|fault| self.name_origin(name, fault)).collect::<Vec<_>>();
+                self.faults.extend(named);
                 (self.faults.len() == before).then_some(settings)
             }
             Err(error) => {
-                self.faults.push(Fault::new(name, error.message().to_owned()));
+                self.faults.push(Fault::new(name, error.to_string().trim_end().replace('\n', " ")));
                 None
             }
         }
     }
 
-    /// Ends the reading.
+    /// A broken rule with the full key and where its value was set.
+    fn name_origin(&self, section: &str, fault: &Fault) -> Fault {
+        let key = format!("{section}.{}", fault.key);
+        let origin = self.origins.get(&key).map_or("by default", String::as_str);
+        Fault { problem: format!("{} ({origin})", fault.problem), key }
+    }
+
+    /// Ends the reading. One file may serve a whole installation: sections of services that run elsewhere are passed
+    /// over.
     ///
     /// # Errors
-    /// [`Faults`] lists everything that is wrong, sections and variables that nobody asked for included.
+    /// [`Faults`] lists everything that is wrong, sections and variables that nobody knows included.
     pub fn finish(mut self) -> Result<(), Faults> {
-        for name in self.file.keys() {
-            self.faults.push(Fault::new(name, "no such section here"));
+        let elsewhere = common::service_sections();
+        for name in self.file.keys().filter(|name| !elsewhere.contains_key(*name)) {
+            self.faults.push(Fault::new(name, format!("no such section ({})", merge::FILE)));
         }
         for name in self.environment.keys() {
-            self.faults.push(Fault::new(name, "no such setting here"));
+            let section = name[ENVIRONMENT_PREFIX.len()..].split("__").next().unwrap_or_default().to_lowercase();
+            if self.effective.contains_key(&section) || !elsewhere.contains_key(&section) {
+                self.faults.push(Fault::new(name, "no such setting (in the environment)"));
+            }
         }
         if self.faults.is_empty() { Ok(()) } else { Err(Faults(self.faults)) }
     }
@@ -140,27 +155,45 @@ fn read(path: &Path, faults: &mut Vec<Fault>) -> Table {
     let shown = PathBuf::from(path).display().to_string();
     match std::fs::read_to_string(path) {
         Err(error) => faults.push(Fault::new(shown, format!("cannot be read: {error}"))),
-        Ok(text) => match text.parse() {
+        Ok(text) => match text.parse::<Table>() {
             Ok(table) => return table,
-            Err(error) => faults.push(Fault::new(shown, format!("is not TOML: {error}"))),
+            // Not the error's own text, which repeats the line: it may hold a password.
+            Err(error) => {
+                let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+                faults.push(Fault::new(shown, format!("line {line} is not TOML: {}", error.message())));
+            }
         },
     }
     Table::new()
 }
 
+/// Keys of connection strings whose values are secret.
+const SECRET_KEYS: [&str; 2] = ["password=", "token="];
+
 fn hide_passwords(value: &mut Value) {
     match value {
         Value::Table(table) => table.iter_mut().for_each(|(_, value)| hide_passwords(value)),
         Value::Array(items) => items.iter_mut().for_each(hide_passwords),
-        Value::String(text) => {
-            if let (Some(scheme), Some(host)) = (text.find("://"), text.rfind('@'))
-                && scheme < host
-            {
-                text.replace_range(scheme + 3..host, "***");
-            }
-        }
+        Value::String(text) => *text = without_passwords(text),
         _ => {}
     }
+}
+
+/// Takes user and password out of `scheme://user:password@host`, and everything from `password=` on. Rather too much
+/// than too little: a password may hold any letter.
+fn without_passwords(text: &str) -> String {
+    let mut hidden = text.to_owned();
+    if let (Some(scheme), Some(host)) = (hidden.find("://"), hidden.rfind('@'))
+        && scheme < host
+    {
+        hidden.replace_range(scheme + 3..host, "***");
+    }
+    for key in SECRET_KEYS {
+        if let Some(at) = hidden.find(key) {
+            hidden.replace_range(at + key.len().., "***");
+        }
+    }
+    hidden
 }
 
 #[cfg(test)]
@@ -224,15 +257,82 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_rule_names_its_key() {
-        let (_, faults) = load("[thing]\nsize = 11", &[]);
-        assert_eq!(faults.expect_err("a fault").0, [Fault::new("thing.size", "must be at most 10")]);
+    fn a_broken_rule_names_its_key_and_where_it_was_set() {
+        let only = |file: &str, environment: &[(&str, &str)]| {
+            let faults = load(file, environment).1.expect_err("a fault").0;
+            faults.into_iter().map(|fault| format!("{}: {}", fault.key, fault.problem)).collect::<Vec<_>>()
+        };
+        assert_eq!(only("[thing]\nsize = 11", &[]), ["thing.size: must be at most 10 (in the configuration file)"]);
+        assert_eq!(
+            only("[thing]\nsize = 5", &[("LIKEWISE__THING__SIZE", "12")]),
+            ["thing.size: must be at most 10 (in the environment variable LIKEWISE__THING__SIZE)"]
+        );
+        // A wrong value elsewhere hides no broken rule.
+        let both = only("[thing]\nsize = 11\non = 1", &[]);
+        assert_eq!(both.len(), 2, "{both:?}");
+    }
+
+    #[test]
+    fn what_the_type_refuses_is_told_with_its_key() {
+        let faults = load("[thing]\nsize = -1", &[]).1.expect_err("a fault").to_string();
+        assert!(faults.contains("size"), "{faults}");
+    }
+
+    #[test]
+    fn sections_of_services_that_run_elsewhere_are_passed_over() {
+        let (thing, faults) = load("[counter]\nanything = 1", &[("LIKEWISE__QUERY__ANYTHING", "x")]);
+        assert_eq!((thing.is_some(), faults), (true, Ok(())));
+    }
+
+    #[test]
+    fn only_open_tables_take_new_keys() {
+        for name in ["LIKEWISE__THING__NAMES", "LIKEWISE__THING__NAME__FIRST", "LIKEWISE__THING__SERVERS__A__B"] {
+            let faults = load("", &[(name, "x")]).1.expect_err("a fault").0;
+            assert_eq!(faults.len(), 1, "{name}");
+            assert!(faults[0].problem.contains("no such setting"), "{name}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_no_toml_is_a_fault() {
+        let faults = Loader::new(Some(Path::new("/nowhere/likewise.toml")), std::iter::empty()).finish();
+        assert!(faults.expect_err("a fault").to_string().contains("/nowhere/likewise.toml: cannot be read"));
+        let faults = load("\n[thing]\nname = \"secret", &[]).1.expect_err("a fault").to_string();
+        assert!(faults.contains("line 3 is not TOML"), "{faults}");
+        assert!(!faults.contains("secret"), "{faults}");
+    }
+
+    #[test]
+    fn the_defaults_of_every_common_section_are_what_their_types_want() {
+        let mut loader = Loader::new(None, std::iter::empty());
+        assert!(Common::load(&mut loader).is_none(), "keys and servers have no default");
+        let keys: Vec<String> = loader.finish().expect_err("faults").0.into_iter().map(|fault| fault.key).collect();
+        let missing = ["auth.keys_file", "auth.service_key_file", "auth.cursor_keys_file", "postgres.servers"];
+        assert_eq!(keys, missing);
     }
 
     #[test]
     fn inv_27_printing_hides_passwords() {
-        let mut value = Value::String("postgres://likewise:secret@db:5432/x".to_owned());
-        hide_passwords(&mut value);
-        assert_eq!(value, Value::String("postgres://***@db:5432/x".to_owned()));
+        for (text, shown) in [
+            ("postgres://likewise:secret@db:5432/x", "postgres://***@db:5432/x"),
+            ("host=db user=likewise password=secret", "host=db user=likewise password=***"),
+            ("postgres://db/x?password=secret&sslmode=require", "postgres://db/x?password=***"),
+            ("nats://a:secret@one:4222, nats://b:secret@two:4222", "nats://***@two:4222"),
+            ("redis://:sec@ret@db:6379", "redis://***@db:6379"),
+            ("postgres://a:se,cr@et@db/x", "postgres://***@db/x"),
+            ("sslpassword=secret password=secret", "sslpassword=***"),
+            ("127.0.0.1:7400", "127.0.0.1:7400"),
+        ] {
+            assert_eq!(without_passwords(text), shown);
+        }
+    }
+
+    #[test]
+    fn inv_27_settings_show_no_password_when_printed_for_debugging() {
+        let mut loader = Loader::new(None, std::iter::empty());
+        let redis: RedisSettings =
+            loader.section("redis", "url = \"redis://:secret@db\"\nkey_prefix = \"\"\nconnections = 1\ncommand_timeout_ms = 1\nqueue_max = 1").expect("valid");
+        assert!(!format!("{redis:?}").contains("secret"));
+        assert!(!loader.print().contains("secret"));
     }
 }

@@ -53,13 +53,8 @@ pub(super) struct End {
 }
 
 /// Serves until `end.drain`. Connections live on in `connections`, until they end or `end.close`.
-pub(super) async fn serve<S>(
-    listener: TcpListener,
-    service: S,
-    limits: Limits,
-    end: End,
-    connections: TaskTracker,
-) where
+pub(super) async fn serve<S>(listener: TcpListener, service: S, limits: Limits, end: End, connections: TaskTracker)
+where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {

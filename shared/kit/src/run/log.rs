@@ -19,7 +19,10 @@ pub fn init(settings: &LogSettings) {
     if installed.is_ok() {
         std::panic::set_hook(Box::new(|panic| {
             let place = panic.location().map(ToString::to_string);
-            tracing::error!(place, "panic: {}", panic.payload_as_str().unwrap_or("no message"));
+            let payload = panic.payload();
+            let message = payload.downcast_ref::<&str>().copied();
+            let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            tracing::error!(place, "panic: {}", message.unwrap_or("no message"));
         }));
     }
 }

@@ -37,10 +37,8 @@ pub trait Program: 'static {
     fn migrate(context: Context, settings: Self::Settings) -> impl Future<Output = Result<(), BoxError>> + Send;
 
     /// Starts its services.
-    fn start(
-        context: Context,
-        settings: Self::Settings,
-    ) -> impl Future<Output = Result<Vec<Service>, BoxError>> + Send;
+    fn start(context: Context, settings: Self::Settings)
+    -> impl Future<Output = Result<Vec<Service>, BoxError>> + Send;
 }
 
 #[derive(Debug, Parser)]
@@ -135,6 +133,7 @@ pub fn stop_on_signals(draining: CancellationToken) -> std::io::Result<()> {
             }
             if draining.is_cancelled() {
                 tracing::warn!("asked to end again; ending at once");
+                #[allow(clippy::disallowed_methods, reason = "to skip the drain is what the second signal asks for")]
                 std::process::exit(EXIT_FORCED);
             }
             draining.cancel();

@@ -24,8 +24,7 @@ use crate::config::ServerSettings;
 
 const LANE_SERVICE: &str = "likewise.lanes.v1.LaneService";
 const HEALTH: &str = "grpc.health.v1.Health";
-const REFLECTION: [&str; 2] =
-    ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
+const REFLECTION: [&str; 2] = ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
 /// Probes and scrapers are few.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
 const ADMIN_STREAMS_MAX: u32 = 16;
@@ -147,10 +146,8 @@ async fn end(end: &End, connections: &TaskTracker, time: Duration, what: &'stati
 fn front(
     guard: Guard,
     settings: &ServerSettings,
-) -> impl tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ 'static {
+) -> impl tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
     let guard = Arc::new(guard);
     let guarded = service_fn(move |request: Request<Body>| {
         let guard = Arc::clone(&guard);
