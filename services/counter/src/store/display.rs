@@ -2,9 +2,12 @@
 
 use likewise_domain::id::VideoId;
 use time::OffsetDateTime;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{Error, Store, VectorColumns, bigint, column, connection, integer, number, offset, query, query_on};
+use super::{
+    Error, Parameters, Store, VectorColumns, bigint, column, connection, integer, number, offset, query, query_on,
+};
 use crate::display::{DisplayRow, Parts};
 use crate::vector::Vector;
 use likewise_domain::lane::Offset;
@@ -242,8 +245,9 @@ impl Store {
     /// # Errors
     /// When PostgreSQL does not answer.
     pub async fn display_rows(&self, generation: i32, videos: &[VideoId]) -> Result<Vec<Option<DisplayRow>>, Error> {
-        let client = connection(&self.metadata, "read display rows").await?;
-        read_display(&client, generation, videos).await
+        let ids: Vec<&str> = videos.iter().map(VideoId::as_str).collect();
+        let rows = query(&self.metadata, "read display rows", DISPLAY_READ, &[&generation, &ids]).await?;
+        display_of(&rows, videos)
     }
 
     /// Progress and then, on the same connection and in one flight, display rows: the rows cover what the progress says.
@@ -256,9 +260,18 @@ impl Store {
         slice: i32,
         videos: &[VideoId],
     ) -> Result<(StoredProgress, Vec<Option<DisplayRow>>), Error> {
-        let client = connection(&self.metadata, "read display rows").await?;
-        // Requests of one connection are answered in the order in which they are sent.
-        tokio::try_join!(biased; read_progress(&client, generation, slice), read_display(&client, generation, videos))
+        const DOING: &str = "read progress and display rows";
+        let failed = |source| Error::Postgres { doing: DOING, source };
+        let client = connection(&self.metadata, DOING).await?;
+        let progress = client.prepare_cached(PROGRESS_READ).await.map_err(failed)?;
+        let display = client.prepare_cached(DISPLAY_READ).await.map_err(failed)?;
+        let ids: Vec<&str> = videos.iter().map(VideoId::as_str).collect();
+        let of_slice: Parameters<'_> = &[&generation, &slice];
+        let of_videos: Parameters<'_> = &[&generation, &ids];
+        // A connection answers requests in the order in which they are sent, and both are sent when first polled.
+        let asked = tokio::try_join!(biased; client.query(&progress, of_slice), client.query(&display, of_videos));
+        let (progress, rows) = asked.map_err(failed)?;
+        Ok((progress_of(&progress)?, display_of(&rows, videos)?))
     }
 
     /// How far the counts have come.
@@ -266,8 +279,7 @@ impl Store {
     /// # Errors
     /// When PostgreSQL does not answer.
     pub async fn progress(&self, generation: i32, slice: i32) -> Result<StoredProgress, Error> {
-        let client = connection(&self.metadata, "read progress").await?;
-        read_progress(&client, generation, slice).await
+        progress_of(&query(&self.metadata, "read progress", PROGRESS_READ, &[&generation, &slice]).await?)
     }
 }
 
@@ -277,14 +289,8 @@ async fn guard(transaction: &deadpool_postgres::Transaction<'_>, holder: &Holder
     if rows.is_empty() { Err(Error::LeaseLost) } else { Ok(()) }
 }
 
-async fn read_display(
-    client: &impl deadpool_postgres::GenericClient,
-    generation: i32,
-    videos: &[VideoId],
-) -> Result<Vec<Option<DisplayRow>>, Error> {
+fn display_of(rows: &[Row], videos: &[VideoId]) -> Result<Vec<Option<DisplayRow>>, Error> {
     const DOING: &str = "read display rows";
-    let ids: Vec<&str> = videos.iter().map(VideoId::as_str).collect();
-    let rows = query_on(client, DOING, DISPLAY_READ, &[&generation, &ids]).await?;
     rows.iter()
         .zip(videos)
         .map(|(row, video)| {
@@ -304,13 +310,8 @@ async fn read_display(
         .collect()
 }
 
-async fn read_progress(
-    client: &impl deadpool_postgres::GenericClient,
-    generation: i32,
-    slice: i32,
-) -> Result<StoredProgress, Error> {
+fn progress_of(rows: &[Row]) -> Result<StoredProgress, Error> {
     const DOING: &str = "read progress";
-    let rows = query_on(client, DOING, PROGRESS_READ, &[&generation, &slice]).await?;
     let row = rows.first().ok_or_else(|| Error::Stored("progress has one row".to_owned()))?;
     let reached = |at: usize| {
         let columns = VectorColumns {
