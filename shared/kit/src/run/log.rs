@@ -2,21 +2,28 @@
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::EnvFilter;
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, FilterExt as _, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::LogSettings;
 
+/// Libraries that show what travels, tokens included, when they are asked to say more than this.
+const TALKATIVE: [&str; 9] =
+    ["h2", "hyper", "hyper_util", "tonic", "tonic_web", "tower_http", "async_nats", "tokio_postgres", "fred"];
+const TALKATIVE_MAX: Level = Level::INFO;
+
 /// Sends logs to standard error as the settings say, panics included. Does nothing when logs go somewhere already.
 pub fn init(settings: &LogSettings) {
-    // The filter was checked with the other settings.
-    let filter = EnvFilter::try_new(&settings.filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let installed = if settings.format == "json" {
-        builder.json().flatten_event(true).try_init()
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = if settings.format == "json" {
+        layer.json().flatten_event(true).boxed()
     } else {
-        builder.with_ansi(std::io::stderr().is_terminal()).try_init()
+        layer.with_ansi(std::io::stderr().is_terminal()).boxed()
     };
-    if installed.is_ok() {
+    if tracing_subscriber::registry().with(filtered(settings, layer)).try_init().is_ok() {
         std::panic::set_hook(Box::new(|panic| {
             let place = panic.location().map(ToString::to_string);
             let payload = panic.payload();
@@ -25,4 +32,19 @@ pub fn init(settings: &LogSettings) {
             tracing::error!(place, "panic: {}", message.unwrap_or("no message"));
         }));
     }
+}
+
+/// What the settings let through to `layer`. No setting brings tokens into a log (INV-27).
+pub fn filtered<S>(settings: &LogSettings, layer: impl Layer<S>) -> impl Layer<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    // The filter was checked with the other settings.
+    let asked = EnvFilter::try_new(&settings.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    layer.with_filter(asked.and(filter_fn(discreet)))
+}
+
+fn discreet(event: &Metadata<'_>) -> bool {
+    let library = event.target().split("::").next().unwrap_or_default();
+    *event.level() <= TALKATIVE_MAX || !TALKATIVE.contains(&library)
 }

@@ -1,3 +1,6 @@
 //! Tests of the kit on real servers.
+#![allow(clippy::panic)]
 
 mod lanes;
+mod pg;
+mod server;
