@@ -76,6 +76,8 @@ pub struct Settings {
     pub watermark_poll_ms: u64,
     /// Longest wait for its answer, in milliseconds.
     pub watermark_timeout_ms: u64,
+    /// How often receipts and passes past their time are looked for, in milliseconds.
+    pub trim_interval_ms: u64,
     /// How long receipts and passes are kept for tracing, in days.
     pub trace_days: u16,
 }
@@ -106,6 +108,12 @@ impl Settings {
         Duration::from_millis(self.pass_interval_ms)
     }
 
+    /// See `trim_interval_ms`.
+    #[must_use]
+    pub const fn trim_interval(&self) -> Duration {
+        Duration::from_millis(self.trim_interval_ms)
+    }
+
     /// See `idle_poll_ms`.
     #[must_use]
     pub const fn idle_poll(&self) -> Duration {
@@ -133,6 +141,7 @@ impl Validate for Settings {
         within("lease_ttl_ms", self.lease_ttl_ms, 1_000, 600_000);
         within("view_ttl_s", self.view_ttl_s.into(), 1, 30 * 86_400);
         within("view_absent_ttl_s", self.view_absent_ttl_s.into(), 1, 30 * 86_400);
+        within("trim_interval_ms", self.trim_interval_ms, 10, 86_400_000);
         within("watermark_poll_ms", self.watermark_poll_ms, 10, 60_000);
         within("watermark_timeout_ms", self.watermark_timeout_ms, 10, 60_000);
         within("waiting_videos_max", self.waiting_videos_max as u64, self.pass_videos_max as u64, 10_000_000);

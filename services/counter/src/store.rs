@@ -165,6 +165,14 @@ async fn query(pool: &Pool, doing: &'static str, sql: &str, parameters: Paramete
     query_on(&connection(pool, doing).await?, doing, sql, parameters).await
 }
 
+/// Runs a statement that gives no rows; answers how many it touched.
+async fn execute(pool: &Pool, doing: &'static str, sql: &str, parameters: Parameters<'_>) -> Result<u64, Error> {
+    let client = connection(pool, doing).await?;
+    let failed = |source| Error::Postgres { doing, source };
+    let statement = client.prepare_cached(sql).await.map_err(failed)?;
+    client.execute(&statement, parameters).await.map_err(failed)
+}
+
 /// A column of a row.
 fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
     row: &'a Row,

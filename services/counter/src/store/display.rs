@@ -6,7 +6,8 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{
-    Error, Parameters, Store, VectorColumns, bigint, column, connection, integer, number, offset, query, query_on,
+    Error, Parameters, Store, VectorColumns, bigint, column, connection, execute, integer, number, offset, query,
+    query_on,
 };
 use crate::display::{DisplayRow, Parts};
 use crate::vector::Vector;
@@ -231,12 +232,13 @@ impl Store {
         transaction.commit().await.map_err(failed)
     }
 
-    /// Forgets passes begun before a moment, never the last completed one.
+    /// Forgets at most `limit` passes begun before a moment, never the last completed one.
     ///
     /// # Errors
     /// When PostgreSQL does not answer.
-    pub async fn trim_passes(&self, holder: &Holder, before: OffsetDateTime) -> Result<(), Error> {
-        query(&self.metadata, "drop old passes", PASS_TRIM, &[&holder.generation, &holder.slice, &before]).await?;
+    pub async fn trim_passes(&self, holder: &Holder, before: OffsetDateTime, limit: i64) -> Result<(), Error> {
+        let (generation, slice) = (&holder.generation, &holder.slice);
+        execute(&self.metadata, "drop old passes", PASS_TRIM, &[generation, slice, &before, &limit]).await?;
         Ok(())
     }
 

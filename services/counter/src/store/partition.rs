@@ -7,7 +7,7 @@ use likewise_kit::{crash, crash_point};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Error, bigint, column, connection, integer, lock, number, query, query_on};
+use super::{Error, bigint, column, connection, execute, integer, lock, number, query, query_on};
 use crate::display::Parts;
 use crate::fold::Group;
 use crate::vector::Vector;
@@ -35,6 +35,10 @@ pub(super) const STATEMENTS: &[&str] = &[
     RECEIPT_TRIM,
     VIDEO_DESCRIBE,
 ];
+
+/// Receipts dropped by one statement, and statements in one go: more than are written between two goes, and no long lock.
+const TRIM_ROWS_MAX: i64 = 1_000;
+const TRIM_ROUNDS_MAX: usize = 20;
 
 /// What every group of a projection carries besides its messages.
 #[derive(Debug, Clone, Copy)]
@@ -309,7 +313,7 @@ impl Partition {
             .collect()
     }
 
-    /// Drops at most `limit` receipts of a lane below `next` that are older than `before`; answers how many.
+    /// Drops receipts of a lane below `next` that were applied before a moment, the oldest first, a bounded number of them.
     ///
     /// # Errors
     /// When PostgreSQL does not answer.
@@ -319,14 +323,16 @@ impl Partition {
         lane: &str,
         next: Offset,
         before: OffsetDateTime,
-        limit: i64,
-    ) -> Result<u64, Error> {
-        const DOING: &str = "drop receipts";
-        let client = connection(&self.pool, DOING).await?;
-        let failed = |source| Error::Postgres { doing: DOING, source };
-        let statement = client.prepare_cached(RECEIPT_TRIM).await.map_err(failed)?;
+    ) -> Result<(), Error> {
         let (epoch, seq) = (integer(next.epoch), bigint(next.seq));
-        client.execute(&statement, &[&generation, &lane, &epoch, &seq, &before, &limit]).await.map_err(failed)
+        let parameters: super::Parameters<'_> = &[&generation, &lane, &epoch, &seq, &before, &TRIM_ROWS_MAX];
+        for _ in 0..TRIM_ROUNDS_MAX {
+            let dropped = execute(&self.pool, "drop receipts", RECEIPT_TRIM, parameters).await?;
+            if dropped < TRIM_ROWS_MAX.unsigned_abs() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -22,9 +22,8 @@ const REDIS_PAUSE_MAX: Duration = Duration::from_secs(5);
 const VIEWS_PER_PASS_MAX: usize = 20_000;
 /// Hints taken at once; more wait for the next look.
 const HINTS_PER_LOOK_MAX: usize = 1_000;
-/// How often old receipts and passes are looked for, and how many receipts of a lane are dropped at once.
-const TRIM_EVERY: Duration = Duration::from_secs(60);
-const TRIM_RECEIPTS_MAX: i64 = 1_000;
+/// Passes forgotten in one go: more than are begun between two of them.
+const TRIM_PASSES_MAX: i64 = 10_000;
 
 /// Whether a pass found something to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +69,7 @@ impl<'a> Turn<'a> {
             position: reached.vector,
             redis_again_at: now,
             redis_pause: REDIS_PAUSE_MIN,
-            trim_again_at: now + TRIM_EVERY,
+            trim_again_at: now + of.settings.trim_interval(),
         })
     }
 
@@ -247,14 +246,14 @@ impl<'a> Turn<'a> {
         if Instant::now() < self.trim_again_at {
             return Ok(());
         }
-        self.trim_again_at = Instant::now() + TRIM_EVERY;
+        self.trim_again_at = Instant::now() + self.of.settings.trim_interval();
         let before = OffsetDateTime::now_utc() - time::Duration::days(self.of.settings.trace_days.into());
         let store = self.of.live.store();
-        store.trim_passes(self.holder, before).await?;
+        store.trim_passes(self.holder, before, TRIM_PASSES_MAX).await?;
         for name in self.of.live.routes().partitions() {
             let partition = store.partition(name)?;
             for (lane, next) in self.position.iter() {
-                partition.trim_receipts(self.holder.generation, lane, next, before, TRIM_RECEIPTS_MAX).await?;
+                partition.trim_receipts(self.holder.generation, lane, next, before).await?;
             }
         }
         Ok(())
