@@ -29,18 +29,24 @@ impl Metrics {
     pub fn new(registry: &Registry) -> Self {
         let counter = |name, help| registry.counter(name, help);
         Self {
-            messages_applied: counter("counter_messages_applied", "Messages in groups that were folded and committed"),
-            messages_replayed: counter("counter_messages_replayed", "Messages in groups committed before"),
-            messages_quarantined: counter("counter_messages_quarantined", "Messages that could not be understood"),
-            relations_written: counter("counter_relations_written", "Relation rows written by folds"),
-            buckets_written: counter("counter_buckets_written", "Bucket rows written by folds"),
-            buckets_quarantined: counter("counter_buckets_quarantined", "Writes to buckets that stand still"),
-            passes: counter("counter_passes", "Passes of the aggregator"),
-            rows_written: counter("counter_rows_written", "Display rows written"),
-            views_written: counter("counter_views_written", "Redis views written"),
-            views_failed: counter("counter_views_failed", "Calls of Redis by the aggregator that failed"),
-            rows_waiting: registry.gauge("counter_rows_waiting", "Videos that wait for their display row"),
-            views_waiting: registry.gauge("counter_views_waiting", "Views that wait for Redis"),
+            messages_applied: counter(
+                "likewise_counter_messages_applied",
+                "Messages in groups that were folded and committed",
+            ),
+            messages_replayed: counter("likewise_counter_messages_replayed", "Messages in groups committed before"),
+            messages_quarantined: counter(
+                "likewise_counter_messages_quarantined",
+                "Messages that could not be understood",
+            ),
+            relations_written: counter("likewise_counter_relations_written", "Relation rows written by folds"),
+            buckets_written: counter("likewise_counter_buckets_written", "Bucket rows written by folds"),
+            buckets_quarantined: counter("likewise_counter_buckets_quarantined", "Writes to buckets that stand still"),
+            passes: counter("likewise_counter_passes", "Passes of the aggregator"),
+            rows_written: counter("likewise_counter_rows_written", "Display rows written"),
+            views_written: counter("likewise_counter_views_written", "Redis views written"),
+            views_failed: counter("likewise_counter_views_failed", "Calls of Redis by the aggregator that failed"),
+            rows_waiting: registry.gauge("likewise_counter_rows_waiting", "Videos that wait for their display row"),
+            views_waiting: registry.gauge("likewise_counter_views_waiting", "Views that wait for Redis"),
         }
     }
 

@@ -32,6 +32,8 @@ use crate::store::display::Holder;
 
 /// After a wake the checkpoint that it announces is a moment behind.
 const SETTLE: Duration = Duration::from_millis(5);
+/// A lease that somebody else holds is asked for at least this often.
+const LEASE_ASKED_EVERY_MAX: Duration = Duration::from_secs(1);
 /// Quiet looks at the usual pace before an aggregator counts as idle.
 const QUIET_LOOKS: u32 = 4;
 /// First and longest pause after a failure.
@@ -81,10 +83,10 @@ impl Aggregator {
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "the aggregator's lease cannot be asked for"),
             }
-            // Somebody else holds it, or it was lost: ask again well within its life.
+            // Somebody else holds it, or it was lost.
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = sleep(life / 4) => {}
+                () = sleep((life / 4).min(LEASE_ASKED_EVERY_MAX)) => {}
             }
         }
     }

@@ -82,6 +82,8 @@ pub struct PassWrite<'a> {
     pub at: OffsetDateTime,
     /// The sums.
     pub rows: &'a [(VideoId, Parts)],
+    /// Highest pass that an earlier owner began; such passes are never completed.
+    pub begun_before: i64,
     /// The last pass that is complete once these rows are written, if there is a new one.
     pub completes: Option<i64>,
 }
@@ -210,7 +212,8 @@ impl Store {
             .await?;
         }
         if let Some(completes) = write.completes {
-            query_on(&transaction, DOING, PASS_COMPLETE, &[generation, slice, &completes]).await?;
+            let parameters: Parameters<'_> = &[generation, slice, &write.begun_before, &completes];
+            query_on(&transaction, DOING, PASS_COMPLETE, parameters).await?;
         }
         transaction.commit().await.map_err(failed)
     }

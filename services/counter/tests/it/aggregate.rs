@@ -231,6 +231,14 @@ async fn a_bounded_pass_still_serves_everybody_and_completes_in_order() {
         let story: Vec<String> = (0..60).map(|video| format!("u{round}+1@video{video}")).collect();
         feed.apply_on(round, &story.join(" ")).await;
     }
+    world.checkpoint(&feed).await;
+    // Owners that end in the middle of it, and owners that carry on.
+    for passes in [3, 9, 14] {
+        let running = world.aggregating(&feed.live).await;
+        let begun = "select coalesce(max(pass), 0) from counter.count_aggregation_pass";
+        until("some passes", || world.number(begun), |found| *found >= passes).await;
+        running.end().await;
+    }
     let running = world.aggregating(&feed.live).await;
     settle(&world, &feed).await;
     let wrong = "select count(*) from counter.count_display_snapshot where display <> 4";
@@ -347,5 +355,34 @@ async fn receipts_and_passes_past_their_time_are_dropped_but_never_those_that_ar
     feed.next.insert(0, ahead);
     settle(&world, &feed).await;
     assert_eq!(world.display(VIDEO).await.map(|row| row.0), Some(5));
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inv_24_what_is_hidden_is_subtracted_once_and_each_part_is_stored_by_itself() {
+    let world = World::new().await;
+    let mut feed = world.fed().await;
+    let story: Vec<String> = (0..20).map(|user| format!("u{user}+1")).collect();
+    feed.apply(&story.join(" ")).await;
+    // Two relations are hidden by risk and one by policy, in buckets that have them.
+    for (reason, number) in [("risk", 2), ("policy", 1)] {
+        world
+            .run(&format!(
+                "update counter_p00.video_like_count_vbucket set {reason}_hidden_count = 1 where vbucket in (
+                   select vbucket from counter_p00.video_like_count_vbucket
+                   where active_count > risk_hidden_count + policy_hidden_count order by vbucket limit {number})"
+            ))
+            .await;
+    }
+    let running = world.aggregating(&feed.live).await;
+    let (redis, views) = (world.redis().await, world.views(&feed.live).await);
+    settle(&world, &feed).await;
+    let row = "select raw, risk_hidden, policy_hidden, display from counter.count_display_snapshot";
+    let row = world.sql.query_one(row, &[]).await.expect("a row");
+    let parts: [i64; 4] = [0, 1, 2, 3].map(|index| row.get(index));
+    assert_eq!(parts, [20, 2, 1, 17]);
+    let shown = view(&redis, &views, VIDEO).await;
+    let fields = ["raw", "risk", "policy", "display"].map(|field| shown[field].as_str());
+    assert_eq!(fields, ["20", "2", "1", "17"]);
     running.end().await;
 }

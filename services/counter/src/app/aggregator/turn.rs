@@ -43,11 +43,14 @@ pub(super) struct Turn<'a> {
     read: Vector,
     /// What rows covered before this turn, which they never lose.
     rows_floor: Vector,
+    /// Passes up to this one were begun by an earlier owner.
+    begun_before: i64,
     pass: i64,
     rows_completed: i64,
     position: Vector,
     redis_again_at: Instant,
     redis_pause: Duration,
+    redis_away: bool,
     trim_again_at: Instant,
 }
 
@@ -64,11 +67,13 @@ impl<'a> Turn<'a> {
             ledger: Ledger::new(of.settings.views_waiting_max),
             read: reached.vector.clone(),
             rows_floor,
+            begun_before: reached.pass,
             pass: reached.pass,
             rows_completed: reached.pass,
             position: reached.vector,
             redis_again_at: now,
             redis_pause: REDIS_PAUSE_MIN,
+            redis_away: false,
             trim_again_at: now + of.settings.trim_interval(),
         })
     }
@@ -139,7 +144,8 @@ impl<'a> Turn<'a> {
         // What was taken counts as written: the rows and the completion are one transaction.
         let completes = self.ledger.rows_complete().map(|(pass, _)| pass).filter(|pass| *pass > self.rows_completed);
         let vector = self.read.clone().join(&self.rows_floor);
-        let write = PassWrite { pass: self.pass, vector: &vector, at, rows: &sums, completes };
+        let begun_before = self.begun_before;
+        let write = PassWrite { pass: self.pass, vector: &vector, at, rows: &sums, begun_before, completes };
         if let Err(error) = self.of.live.store().write_pass(self.holder, &write).await {
             self.ledger.put_back(taken);
             return Err(error);
@@ -211,16 +217,17 @@ impl<'a> Turn<'a> {
     fn redis_answered(&mut self, answer: Result<(), crate::cache::Error>) -> bool {
         match answer {
             Ok(()) => {
+                if std::mem::replace(&mut self.redis_away, false) {
+                    tracing::info!(views_waiting = self.ledger.views_waiting(), "Redis takes views again");
+                }
                 self.redis_pause = REDIS_PAUSE_MIN;
                 true
             }
             Err(error) => {
                 self.of.metrics.views_failed();
-                tracing::warn!(
-                    error = error.chain(),
-                    views_waiting = self.ledger.views_waiting(),
-                    "Redis does not take views; rows go on"
-                );
+                if !std::mem::replace(&mut self.redis_away, true) {
+                    tracing::warn!(error = error.chain(), "Redis does not take views; rows go on");
+                }
                 self.redis_again_at = Instant::now() + self.redis_pause;
                 self.redis_pause = (self.redis_pause * 2).min(REDIS_PAUSE_MAX);
                 false
