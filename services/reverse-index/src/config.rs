@@ -30,7 +30,9 @@ pub struct Settings {
     pub lanes: u16,
     /// Reverse shards per video of a new generation.
     pub reverse_shards: u32,
-    /// Server of each part of a new generation.
+    /// Parts of a new generation.
+    pub parts: u32,
+    /// Server of each part of a new generation; starts over when it is shorter.
     pub part_servers: Vec<String>,
     /// Seed of the hash of a new generation.
     pub hash_seed: i64,
@@ -60,8 +62,11 @@ impl Validate for Settings {
         if !(1..=REVERSE_SHARDS_MAX).contains(&self.reverse_shards) {
             faults.push(Fault::new("reverse_shards", format!("must be 1..{REVERSE_SHARDS_MAX}")));
         }
-        if !(1..=256).contains(&self.part_servers.len()) {
-            faults.push(Fault::new("part_servers", "must name the server of 1..256 parts"));
+        if !(1..=256).contains(&self.parts) {
+            faults.push(Fault::new("parts", "must be 1..256"));
+        }
+        if self.part_servers.is_empty() {
+            faults.push(Fault::new("part_servers", "must name at least one server"));
         }
         if self.connections == 0 {
             faults.push(Fault::new("connections", "must be at least 1"));

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{Error, bigint, failed, integer};
 use crate::contract::Frozen;
 
+const PING: &str = include_str!("ping.sql");
 const GENERATION_LOCK: &str = include_str!("generation_lock.sql");
 const GENERATION_ACTIVE: &str = include_str!("generation_active.sql");
 const GENERATION_ADD: &str = include_str!("generation_add.sql");
@@ -62,6 +63,16 @@ impl Metadata {
     #[must_use]
     pub const fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Whether PostgreSQL answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), Error> {
+        const ACTION: &str = "ping the metadata";
+        let client = self.pool.get().await.map_err(|source| Error::Pool { action: ACTION, source })?;
+        client.batch_execute(PING).await.map_err(failed(ACTION))
     }
 
     /// The contract that is in force; `first` with its `placements` becomes that once, when there is none.

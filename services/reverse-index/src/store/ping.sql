@@ -1,0 +1,2 @@
+-- reverse_index.ping: does the server answer
+select 1
