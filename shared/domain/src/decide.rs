@@ -144,7 +144,7 @@ pub struct Command {
     pub video_id: VideoId,
     /// The state asked for.
     pub desired_state: LikeState,
-    /// The time its operation id tells, if it tells one.
+    /// The time its operation id tells, if it tells one. The system's own ids tell none: they do not expire.
     pub dated: Option<OffsetDateTime>,
     /// Version the client had seen, if the command depends on it.
     pub base_version: Option<u64>,

@@ -56,7 +56,7 @@ mod serve;
 
 pub use context::{Context, Error as ContextError, check};
 pub use listen::{Bound, bind};
-pub use log::{filtered as filtered_log, init as init_log};
+pub use log::init as init_log;
 pub use program::{BoxError, Program, main_of, stop_on_signals};
 pub use readiness::ReadyCheck;
 pub use serve::{Error, serve};

@@ -2,10 +2,9 @@
 
 use std::io::IsTerminal as _;
 
-use tracing::{Level, Metadata, Subscriber};
+use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{EnvFilter, FilterExt as _, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::LogSettings;
@@ -23,7 +22,10 @@ pub fn init(settings: &LogSettings) {
     } else {
         layer.with_ansi(std::io::stderr().is_terminal()).boxed()
     };
-    if tracing_subscriber::registry().with(filtered(settings, layer)).try_init().is_ok() {
+    // The filter was checked with the other settings. None of them brings tokens into a log (INV-27).
+    let asked = EnvFilter::try_new(&settings.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let layer = layer.with_filter(asked.and(filter_fn(discreet)));
+    if tracing_subscriber::registry().with(layer).try_init().is_ok() {
         std::panic::set_hook(Box::new(|panic| {
             let place = panic.location().map(ToString::to_string);
             let payload = panic.payload();
@@ -32,16 +34,6 @@ pub fn init(settings: &LogSettings) {
             tracing::error!(place, "panic: {}", message.unwrap_or("no message"));
         }));
     }
-}
-
-/// What the settings let through to `layer`. No setting brings tokens into a log (INV-27).
-pub fn filtered<S>(settings: &LogSettings, layer: impl Layer<S>) -> impl Layer<S>
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-{
-    // The filter was checked with the other settings.
-    let asked = EnvFilter::try_new(&settings.filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    layer.with_filter(asked.and(filter_fn(discreet)))
 }
 
 fn discreet(event: &Metadata<'_>) -> bool {

@@ -1,22 +1,23 @@
 //! Who may call, told over the network.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::process::Command;
 
 use likewise_kit::config::LogSettings;
 use likewise_kit::errors::reason;
-use likewise_kit::run::filtered_log;
+use likewise_kit::run::init_log;
 use serde_json::{Value, json};
 use tonic::Code;
-use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::world::{Issuer, Running, World, claims, seconds, unsigned, with};
 
 /// Made with keys that nobody has any more; good until 2100.
-const RSA_KEY: &str = r#"{"kty":"RSA","kid":"rsa","n":"y9RCqZ29VzKvbh0sYVUCk7zTBnY5fRf_6R9hAog-_3bAQKJYWt-mWttiOHNSyC2viYvcOMy_Vfkb-yPZ2HTdsaZFQCT2E6OLJpXS3N3lHV3hRQbDe5OLMZyjCyQ93tI03i52s7lzqQxFwkGNy0E0aBlhy5RTcY9SSNIENCDlNpvfb_j_ykEusaY_pjPGmoHIDVw-LkDF-atX-n0oZSOtjiaiKvGclWSyyAFwytWvFs0ZEwW2N2Iq77v959Q7fZtmqaPxiVNfXU-hdrWntLCHlwjbpFBivVDaen5Yg6DpaiRL9sZuf3_3AXxJBQYYDFppvufexIuEEYbAu0Zqm_kw9Q","e":"AQAB"}"#;
-const RSA_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6InJzYSJ9.eyJzdWIiOiJhbGljZSIsImlzcyI6Imxpa2V3aXNlIiwiYXVkIjoibGlrZXdpc2UiLCJleHAiOjQxMDI0NDQ4MDB9.qR8Hfzgd_bsDjtD51y97F_9d17kqnc_71Z5VRAuCNMOA72UcYWMzVSworTO31Wh68wxPATPBZTPLLpSbio9wVT_NBKFfezE1bYwGB75RNB_-Y91p5gW877bA6MqfZE7L8NBgKNHnoc4oC8bPq5AeZvAI32Qq7vhAExJxje6x95cWQZvLSsBVHx2YEXbyQlaslnztm8yH2Odk0F_aZf2okUIIx_luG2JojJ_IwTQwy6uzWbAhn31_Nu14hKJCnqRlVLgXwCpYCZXz_5aS1WZZs7B998_i1HQmfVJ6rL8w37LulKbbVEnospfBNmkgAZpykgsJyfp3D9tMIZcKnQDacg";
-const EC_KEY: &str = r#"{"kty":"EC","kid":"ec","crv":"P-256","x":"9r9R6COaRjUriVsA-CHVECoyVQ6G4icI6jpVG4d2pU8","y":"igx91OIagyKq-rqHJFbQgI2IDmdSE20LR39lEi_0f4w"}"#;
-const EC_TOKEN: &str = "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImVjIn0.eyJzdWIiOiJhbGljZSIsImlzcyI6Imxpa2V3aXNlIiwiYXVkIjoibGlrZXdpc2UiLCJleHAiOjQxMDI0NDQ4MDB9.GTAv_PAFeS7x2-TX4Yy-2p-RhNwuVUErHHimX-qsnzYDJ-bBm3OrVqsXpXW9w48FP2Xk4A7aV_yWkfmgHDfIeA";
+const RSA_KEY: &str = r#"{"kty":"RSA","kid":"rsa","n":"lWPfYD_j0PXu_gU-PBb-edvBl-kpMv878Wxbxf-GEMkSvckL16MPyMXgeoFqjZnQC-Y5biWn2fDVSuzBfY1X_x15AArsYQrtXJr9mc6MB6Kjj7enrhx4fEyZvMNWc8l0Lf84SoKk9ot9muhgbT7uJ0mtPQaCwoZ5UTp5yIjl3IsYotn1Q4TjhDLXeVUAWMmC0RWmmHe2lvj2lhqOWN-OFUv7-5__lk8L3C0QqJJ2sJwjF38oA6SGuta-D82nvPE2glpomlKEM4YKv1z9C9-BNFXmh1VL5WRHEt6iVF69U1MfUp6gkbI4e7p8EkYcCMRsvAdtutaXsksulbxDhtIi0w","e":"AQAB"}"#;
+const RSA_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6InJzYSJ9.eyJzdWIiOiJhbGljZSIsImlzcyI6Imxpa2V3aXNlIiwiYXVkIjoibGlrZXdpc2UiLCJleHAiOjQxMDI0NDQ4MDB9.fqrs0_HRG18F2oECx9U6NKweGZkEFLlBaW_rItY-Qmem42ZVsBazBTJRRXEPULdUICq_-cVlBixLRuOxxU5TjujdQHXkHP2JBzRA1umJjF65aMUaFONKzxUs-puEl4k46QTayykcRgV0LyxRRMa5cOWrAaiLOla-T3f0RWGcNKgvJC_4veLgObKqBwejh9lGnMppRULAXqtC0BoM52PI0p4IohHI05Soix1bg-T__PK1MTd3sPoN4PIl57nE66JxbN_PSL476TzzjE4AWb08EqBwb-RY2zr5gn2ykqxuxh-gmR615_KtWDlTfNPN_2WWmwya5_ElFj7iRqKv7BoRHQ";
+/// The same with RS512, which the key does not state.
+const RS512_TOKEN: &str = "eyJhbGciOiJSUzUxMiIsInR5cCI6IkpXVCIsImtpZCI6InJzYSJ9.eyJzdWIiOiJhbGljZSIsImlzcyI6Imxpa2V3aXNlIiwiYXVkIjoibGlrZXdpc2UiLCJleHAiOjQxMDI0NDQ4MDB9.HICBTdT4yvEt7zOYzD-vWM16SRDjHRXPbqaJ6ecQba0s5ppO4ompncwqNM_Ub1mq2RWQv5UP-Kc-DX-oqzRhiG0uIpxo_XSaMLEHHkRG-lz8FXKQP3YlBLCOnjsxqzVaZRIeZK0d32B9TY_HLjU8rlm5XprrONPXQJgjP4pj7gb0WJvxpr7BnZPHvkuCaoEp5dTay0hGNpaXVlv6TRoulX8lt-FZoxnwkABvxZOXeTwswkwaWwTLYJYseIHvFgwZhoOY0dM7XL3eqlLOlHG43TSHHqEuaz6OELHTiPa6GQQiRMEIElS9-URBpXi0A9JfY6AeW9g6qkjjTY7m3qbcgQ";
+const EC_KEY: &str = r#"{"kty":"EC","kid":"ec","crv":"P-256","x":"bj-6WU_BSZ2ZDB0giv6GKOc1JX1oRW16Ua1z4bZ_Q34","y":"Lo3nDvil-1baIkxXMlZaYHfnbI77NRWbIZs4xRhx5Jc"}"#;
+const EC_TOKEN: &str = "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImVjIn0.eyJzdWIiOiJhbGljZSIsImlzcyI6Imxpa2V3aXNlIiwiYXVkIjoibGlrZXdpc2UiLCJleHAiOjQxMDI0NDQ4MDB9.os8SZWHAQL4B-s0cSuAAkgqSX_iuoZpYC-C6_75wG09Q0fFRcCWvwB1aFqrux9VTjaI8R9n-zKeT1UHtFcR3Cw";
 
 /// `OK`, or the reason that the caller is told. Every refusal of a token must look alike otherwise.
 async fn told(server: &Running, authorization: &[&str]) -> String {
@@ -148,51 +149,54 @@ async fn inv_26_rsa_and_p256_keys_verify_their_own_algorithm_only() {
         let flipped = if signature.starts_with('A') { "B" } else { "A" };
         assert_eq!(told_for(&server, &format!("{signed}.{flipped}{}", &signature[1..])).await, "TOKEN_INVALID");
     }
+    assert_eq!(told_for(&server, RS512_TOKEN).await, "TOKEN_INVALID", "the key states RS256");
     server.end().await.expect("ended");
 }
 
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+/// Set for the child that this test starts, with the file into which it writes the tokens it used.
+const CHILD: &str = "LIKEWISE_KIT_TEST_TOKENS";
 
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
+/// A log belongs to a process, so the calls are made in one of their own.
 #[tokio::test]
 async fn inv_27_no_token_reaches_a_log_a_metric_or_an_error() {
-    let written = Written::default();
-    let writer = written.clone();
-    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
-    let settings = LogSettings { filter: "trace".to_owned(), format: "text".to_owned() };
-    let subscriber = tracing_subscriber::registry().with(filtered_log(&settings, layer));
-    let _guard = tracing::subscriber::set_default(subscriber);
+    if let Ok(file) = std::env::var(CHILD) {
+        return use_tokens(Path::new(&file)).await;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    let name = "server::identity::inv_27_no_token_reaches_a_log_a_metric_or_an_error";
+    let child = Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, &file)
+        .output()
+        .expect("the child ran");
+    let log = format!("{}{}", String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+    assert!(child.status.success(), "{log}");
+    assert!(log.contains("\"serving\"") && log.contains("TRACE"), "everything is logged: {log}");
+    assert!(!log.contains("h2::"), "libraries do not show what travels: {log}");
+    let tokens = std::fs::read_to_string(file).expect("the child wrote them");
+    assert_eq!(tokens.lines().count(), 4);
+    for part in tokens.lines().flat_map(|token| token.split('.')) {
+        assert!(!log.contains(part), "a log line holds a part of a token");
+    }
+}
 
+async fn use_tokens(file: &Path) {
+    init_log(&LogSettings { filter: "trace".to_owned(), format: "json".to_owned() });
+    tracing::trace!("on");
     let server = World::new().serve().await;
     let (people, stranger) = (&server.world.people, Issuer::new("nobody"));
-    let tokens = [people.sign(&claims("alice")), stranger.sign(&claims("alice")), server.service_token()];
-    let mut told = String::new();
-    for token in &tokens {
-        told.push_str(&format!("{:?}", server.call(&[&format!("Bearer {token}")]).await));
-    }
     let own = server.context.tokens.header().expect("a token");
-    told.push_str(&format!("{own:?}{:?}", server.context.common));
-    told.push_str(&server.get("/metrics").await.1);
-    server.end().await.expect("ended");
-
-    let log = String::from_utf8_lossy(&written.0.lock().expect("not poisoned")).into_owned();
-    assert!(log.contains("serving"), "the log was caught: {log}");
     let own = own.to_str().expect("text").trim_start_matches("Bearer ").to_owned();
-    for token in tokens.iter().chain([&own]) {
-        for part in token.split('.') {
-            assert!(!log.contains(part), "a log line holds a part of a token");
-            assert!(!told.contains(part), "an answer holds a part of a token");
-        }
+    let tokens = [people.sign(&claims("alice")), stranger.sign(&claims("alice")), server.service_token(), own];
+    let mut told = format!("{:?}{:?}", server.context.common, server.context.tokens.header());
+    for token in &tokens {
+        told += &format!("{:?}", server.call(&[&format!("Bearer {token}")]).await);
     }
+    told += &server.get("/metrics").await.1;
+    server.end().await.expect("ended");
+    for part in tokens.iter().flat_map(|token| token.split('.')) {
+        assert!(!told.contains(part), "an answer holds a part of a token");
+    }
+    std::fs::write(file, tokens.join("\n")).expect("written");
 }
