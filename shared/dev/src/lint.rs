@@ -49,9 +49,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => step("contracts against the last landed ones: left out, there is no earlier commit here"),
     }
     if crate::test::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
-        check("licences, sources and advisories", cargo().args(["deny", "--log-level", "error", "check"]));
+        check(
+            "licences and sources",
+            cargo().args(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]),
+        );
     } else {
-        step("licences, sources and advisories: left out, type `cargo install cargo-deny` to have them checked");
+        step("licences and sources: left out, type `cargo install --locked cargo-deny` to have them checked");
     }
     if failed.is_empty() {
         step("all checks passed");

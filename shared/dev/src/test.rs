@@ -1,10 +1,12 @@
 //! `cargo dev test`: the servers once, then `cargo test`.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use likewise_devstack::{Stack, StackSpec, interrupt_group, run_shown, workspace};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::site::step;
 use crate::up::ended;
@@ -36,11 +38,61 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         test.env("LIKEWISE_BIN_DIR", folder);
     }
     step(&format!("running {test:?}"));
+    let outcome = watch(test).await;
+    tokio::task::spawn_blocking(move || stack.stop()).await?;
+    let (status, tally) = outcome?;
+    println!("\n{tally}");
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(_) => bail!("a test failed; the same test alone: cargo dev test -p PACKAGE NAME"),
+        None => bail!("interrupted"),
+    }
+}
+
+/// What the test binaries said in all.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Tally {
+    /// Adds a closing line of a test binary: `test result: ok. 8 passed; 0 failed; 0 ignored; ...`.
+    fn add(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result: ") else { return };
+        for (part, sum) in
+            [(" passed", &mut self.passed), (" failed", &mut self.failed), (" ignored", &mut self.ignored)]
+        {
+            let before = rest.split(part).next().and_then(|before| before.rsplit(' ').next());
+            *sum += before.and_then(|number| number.parse::<u64>().ok()).unwrap_or_default();
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.ignored > 0 { write!(out, ", {} skipped", self.ignored) } else { Ok(()) }
+    }
+}
+
+/// Runs the tests, passes on what they print, and counts; without a status when the person ended it.
+async fn watch(test: Command) -> Result<(Option<ExitStatus>, Tally)> {
     let mut test = tokio::process::Command::from(test);
-    let mut child = test.process_group(0).spawn().context("starting cargo test")?;
+    let mut child = test.process_group(0).stdout(Stdio::piped()).spawn().context("starting cargo test")?;
     let leader = child.id();
-    let status: Option<ExitStatus> = tokio::select! {
-        status = child.wait() => Some(status?),
+    let mut lines = BufReader::new(child.stdout.take().context("what cargo test prints")?).lines();
+    let mut tally = Tally::default();
+    let read = async {
+        while let Some(line) = lines.next_line().await? {
+            tally.add(&line);
+            println!("{line}");
+        }
+        anyhow::Ok(child.wait().await?)
+    };
+    let status = tokio::select! {
+        status = read => Some(status?),
         () = ended() => None,
     };
     if status.is_none() {
@@ -48,12 +100,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         leader.into_iter().for_each(interrupt_group);
         let _ = child.wait().await;
     }
-    tokio::task::spawn_blocking(move || stack.stop()).await?;
-    match status {
-        Some(status) if status.success() => Ok(()),
-        Some(_) => bail!("a test failed; the same test alone: cargo dev test -p PACKAGE NAME"),
-        None => bail!("interrupted"),
-    }
+    Ok((status, tally))
 }
 
 /// Libraries, binaries and tests with one set of features, so that nothing is built twice.
@@ -101,6 +148,16 @@ pub(crate) fn cargo() -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn closing_lines_add_up() {
+        let mut tally = Tally::default();
+        tally.add("running 3 tests");
+        tally.add("test result: ok. 8 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s");
+        tally.add("test result: FAILED. 20 passed; 5 failed; 0 ignored; 0 measured; 0 filtered out; finished in 2.46s");
+        assert_eq!(tally, Tally { passed: 28, failed: 5, ignored: 1 });
+        assert_eq!(tally.to_string(), "28 passed, 5 failed, 1 skipped");
+    }
 
     #[test]
     fn packages_are_recognised_in_every_notation() {
