@@ -17,6 +17,8 @@ use crate::site::{Person, Site, may_pass, reason};
 
 /// People who act at once.
 const AT_ONCE: usize = 256;
+/// Accounts opened at once: each is a transaction of its own on one lane.
+const OPENED_AT_ONCE: usize = 16;
 /// Connections they share.
 const CONNECTIONS: usize = 4;
 /// Every so many people send their command twice.
@@ -46,7 +48,7 @@ pub(crate) async fn burst(site: &Site, tale: &mut Tale, users: u32) -> Result<Ex
     let begin = Instant::now();
     stream::iter(&people)
         .map(|(_, person)| async move { person.register().await.map_err(failed("opening an account")) })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(OPENED_AT_ONCE)
         .try_collect::<Vec<()>>()
         .await?;
     tale.say(&format!("{users} accounts opened in {}", seconds(begin)));

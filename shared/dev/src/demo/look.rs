@@ -118,9 +118,10 @@ async fn settled(viewer: &Person) -> Result<GetLagBoardResponse> {
         let board = board(viewer).await.map_err(|status| reason(&status))?;
         let is_behind = board.lanes.is_empty()
             || board.lanes.iter().any(|lane| {
-                lane.published_seq != lane.committed_seq
+                lane.committed_seq.is_none()
+                    || lane.published_seq != lane.committed_seq
                     || lane.projections.is_empty()
-                    || lane.projections.iter().any(|row| row.next_offset != lane.committed_seq + 1)
+                    || lane.projections.iter().any(|row| row.next_offset != lane.committed_seq() + 1)
             });
         if is_behind || !board.unanswered.is_empty() { Err(format!("{board:?}")) } else { Ok(board) }
     })
@@ -153,7 +154,7 @@ fn tell_board(tale: &Tale, board: &GetLagBoardResponse) {
     for lane in &board.lanes {
         let followers: Vec<String> =
             lane.projections.iter().map(|row| format!("{} {}", row.projection, row.next_offset)).collect();
-        let (committed, published) = (lane.committed_seq, lane.published_seq);
+        let (committed, published) = (lane.committed_seq(), lane.published_seq());
         tale.say(&format!("{:<11} {committed:>9}  {published:>9}  {}", lane.lane, followers.join(", ")));
     }
 }
@@ -167,8 +168,8 @@ pub(crate) async fn follow(site: &Site, tale: &mut Tale) -> Result<()> {
     let changed: Vec<u64> = board
         .lanes
         .iter()
-        .filter(|lane| lane.lane.starts_with("rel-") && lane.committed_seq > 0)
-        .map(|lane| lane.committed_seq)
+        .filter(|lane| lane.lane.starts_with("rel-") && lane.committed_seq() > 0)
+        .map(|lane| lane.committed_seq())
         .collect();
     tale.must("one lane carries both changes, at offsets 1 and 2; retries left no trace", &changed, &vec![2]);
     let parts = describe(&viewer).await?;
