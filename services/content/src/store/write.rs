@@ -3,7 +3,7 @@
 use likewise_domain::relation::effective_version;
 use time::OffsetDateTime;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{Error, LOCK_CLASS, account, bigint, post, version};
@@ -26,8 +26,11 @@ impl<'a> Txn<'a> {
     /// When PostgreSQL does not answer or the lock is not had in time.
     pub async fn begin(client: &'a mut deadpool_postgres::Client) -> Result<Self, Error> {
         let inner = client.transaction().await?;
-        inner.query_one(include_str!("lock.sql"), &[&LOCK_CLASS, &0_i32]).await?;
-        let row = inner.query_one(include_str!("shard_now.sql"), &[]).await?;
+        // Prepared before the lock is taken: everybody else waits while it is held.
+        let shard_now = inner.prepare_cached(include_str!("shard_now.sql")).await?;
+        let lock = inner.prepare_cached(include_str!("lock.sql")).await?;
+        inner.query_one(&lock, &[&LOCK_CLASS, &0_i32]).await?;
+        let row = inner.query_one(&shard_now, &[]).await?;
         let epoch: i32 = row.try_get(0)?;
         Ok(Self { inner, epoch: u32::try_from(epoch).unwrap_or(0), now: row.try_get(1)? })
     }
@@ -40,12 +43,20 @@ impl<'a> Txn<'a> {
         Ok(self.inner.commit().await?)
     }
 
-    fn sql(&self) -> &Transaction<'a> {
-        &self.inner
+    async fn optional(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error> {
+        let statement = self.inner.prepare_cached(sql).await?;
+        Ok(self.inner.query_opt(&statement, parameters).await?)
     }
 
-    async fn optional(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error> {
-        Ok(self.sql().query_opt(sql, parameters).await?)
+    async fn one(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row, Error> {
+        let statement = self.inner.prepare_cached(sql).await?;
+        Ok(self.inner.query_one(&statement, parameters).await?)
+    }
+
+    async fn execute(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
+        let statement = self.inner.prepare_cached(sql).await?;
+        self.inner.execute(&statement, parameters).await?;
+        Ok(())
     }
 
     /// One account.
@@ -62,7 +73,7 @@ impl<'a> Txn<'a> {
     /// # Errors
     /// When PostgreSQL does not answer.
     pub async fn username_taken(&self, username: &str, user: &str) -> Result<bool, Error> {
-        Ok(self.sql().query_one(include_str!("username_taken.sql"), &[&username, &user]).await?.try_get(0)?)
+        Ok(self.one(include_str!("username_taken.sql"), &[&username, &user]).await?.try_get(0)?)
     }
 
     /// Stores an account as it is after the change that has the number `seq`.
@@ -71,24 +82,23 @@ impl<'a> Txn<'a> {
     /// When PostgreSQL does not answer.
     pub async fn store_account(&self, account: &Account, seq: i64) -> Result<(), Error> {
         let restore = account.restore_state.map(crate::model::AccountState::code);
-        self.sql()
-            .execute(
-                include_str!("account_write.sql"),
-                &[
-                    &account.user_id,
-                    &account.username,
-                    &account.state.code(),
-                    &account.is_private,
-                    &account.listable,
-                    &account.likes_visible.code(),
-                    &bigint(account.version),
-                    &seq,
-                    &self.now,
-                    &account.deleted_at,
-                    &restore,
-                ],
-            )
-            .await?;
+        self.execute(
+            include_str!("account_write.sql"),
+            &[
+                &account.user_id,
+                &account.username,
+                &account.state.code(),
+                &account.is_private,
+                &account.listable,
+                &account.likes_visible.code(),
+                &bigint(account.version),
+                &seq,
+                &self.now,
+                &account.deleted_at,
+                &restore,
+            ],
+        )
+        .await?;
         Ok(())
     }
 
@@ -106,25 +116,24 @@ impl<'a> Txn<'a> {
     /// # Errors
     /// When PostgreSQL does not answer.
     pub async fn store_post(&self, post: &Post, seq: i64) -> Result<(), Error> {
-        self.sql()
-            .execute(
-                include_str!("post_write.sql"),
-                &[
-                    &post.post_id,
-                    &post.author_id,
-                    &post.content,
-                    &post.status.code(),
-                    &post.visibility.code(),
-                    &post.likers_visible.code(),
-                    &post.count_visible,
-                    &bigint(post.version),
-                    &seq,
-                    &post.created_at,
-                    &post.updated_at,
-                    &post.deleted_at,
-                ],
-            )
-            .await?;
+        self.execute(
+            include_str!("post_write.sql"),
+            &[
+                &post.post_id,
+                &post.author_id,
+                &post.content,
+                &post.status.code(),
+                &post.visibility.code(),
+                &post.likers_visible.code(),
+                &post.count_visible,
+                &bigint(post.version),
+                &seq,
+                &post.created_at,
+                &post.updated_at,
+                &post.deleted_at,
+            ],
+        )
+        .await?;
         Ok(())
     }
 
@@ -148,7 +157,7 @@ impl<'a> Txn<'a> {
     pub async fn store_follow(&self, follower: &str, followee: &str, at: u64, lives: bool) -> Result<(), Error> {
         let deleted_at = (!lives).then_some(self.now);
         let parameters: &[&(dyn ToSql + Sync)] = &[&follower, &followee, &bigint(at), &self.now, &deleted_at];
-        self.sql().execute(include_str!("follow_write.sql"), parameters).await?;
+        self.execute(include_str!("follow_write.sql"), parameters).await?;
         Ok(())
     }
 
@@ -174,7 +183,7 @@ impl<'a> Txn<'a> {
     /// When PostgreSQL does not answer.
     pub async fn bump_block_set(&self, user: &str) -> Result<u64, Error> {
         let floor = bigint(effective_version(0, self.epoch));
-        let row = self.sql().query_one(include_str!("block_set_bump.sql"), &[&user, &floor]).await?;
+        let row = self.one(include_str!("block_set_bump.sql"), &[&user, &floor]).await?;
         Ok(version(row.try_get(0)?))
     }
 
@@ -185,7 +194,7 @@ impl<'a> Txn<'a> {
     pub async fn record_act(&self, kind: &str, target: &str, actor: &str, reason: &str, at: u64) -> Result<(), Error> {
         let (id, at) = (Uuid::new_v4(), bigint(at));
         let parameters: &[&(dyn ToSql + Sync)] = &[&id, &kind, &target, &actor, &reason, &at, &self.now];
-        self.sql().execute(include_str!("act_insert.sql"), parameters).await?;
+        self.execute(include_str!("act_insert.sql"), parameters).await?;
         Ok(())
     }
 
@@ -194,7 +203,7 @@ impl<'a> Txn<'a> {
     /// # Errors
     /// When PostgreSQL does not answer.
     pub async fn next_seq(&self) -> Result<i64, Error> {
-        Ok(self.sql().query_one(include_str!("outbox_next.sql"), &[]).await?.try_get(0)?)
+        Ok(self.one(include_str!("outbox_next.sql"), &[]).await?.try_get(0)?)
     }
 
     /// Appends an encoded event.
@@ -203,7 +212,7 @@ impl<'a> Txn<'a> {
     /// When PostgreSQL does not answer.
     pub async fn append(&self, seq: i64, id: Uuid, schema: &str, event: &[u8]) -> Result<(), Error> {
         let parameters: &[&(dyn ToSql + Sync)] = &[&seq, &id, &schema, &event, &self.now];
-        self.sql().execute(include_str!("outbox_append.sql"), parameters).await?;
+        self.execute(include_str!("outbox_append.sql"), parameters).await?;
         Ok(())
     }
 }
