@@ -1,0 +1,11 @@
+//! Whole-system stories: the standalone process on real PostgreSQL, NATS JetStream and Redis, spoken to through its
+//! public RPCs, killed and started again.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub, clippy::large_futures)]
+
+mod agree;
+mod crash;
+mod errors;
+mod stores;
+mod story;
+mod transport;
+mod world;
