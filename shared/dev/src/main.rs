@@ -1,5 +1,7 @@
 //! `cargo dev`: everything a person does with this repository, one word each.
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use likewise_dev::{bench, demo, lint, matrix, settings, test, token, up};
@@ -32,9 +34,20 @@ enum Verb {
     Settings(settings::Arguments),
 }
 
+/// Exit code 1 and the whole chain of causes, in words; a backtrace of our own code would not help anybody.
 #[tokio::main]
-async fn main() -> Result<()> {
-    match Line::parse().verb {
+async fn main() -> ExitCode {
+    match run(Line::parse().verb).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo dev: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(verb: Verb) -> Result<()> {
+    match verb {
         Verb::Demo(arguments) => demo::run(arguments).await,
         Verb::Up(arguments) => up::run(arguments).await,
         Verb::Token(arguments) => token::run(&arguments),

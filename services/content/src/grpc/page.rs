@@ -34,7 +34,7 @@ impl Pages {
             return Ok(ListKey { at: now + Duration::days(36_500), id: "~".to_owned() });
         }
         let payload = self.keys.open(binding, now, token)?;
-        read(&payload).ok_or_else(|| errors::internal())
+        read(&payload).ok_or_else(errors::internal)
     }
 
     /// The token of the page after `last`.

@@ -136,6 +136,7 @@ pub(super) fn post_status(wire: i32) -> Result<Option<PostStatus>, &'static str>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::AccountState;
 
     #[test]
     fn our_numbers_are_those_of_the_contract() {

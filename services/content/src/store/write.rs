@@ -2,8 +2,8 @@
 
 use likewise_domain::relation::effective_version;
 use time::OffsetDateTime;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::{Error, LOCK_CLASS, account, bigint, post, version};

@@ -1,6 +1,6 @@
 //! SQL lives in files of its own: one statement with one name, used by one `include_str!`. Migrations have no gaps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{File, files, none};
 
@@ -88,4 +88,54 @@ fn migrations_are_numbered_without_gaps() {
         }
     }
     none("migrations are numbered from V0001 without gaps", &findings);
+}
+
+/// Tables that each service's migrations create.
+fn tables() -> BTreeMap<String, BTreeSet<String>> {
+    let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files(&[".sql"]).into_iter().filter(|file| file.path.contains("/migrations/")) {
+        let Some(service) = file.path.split('/').nth(1) else { continue };
+        let code = bare(&file.text).to_lowercase();
+        for rest in code.split("create table ").skip(1) {
+            let rest = rest.trim_start_matches("if not exists ");
+            let name: String = rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+            owners.entry(name).or_default().insert(service.to_owned());
+        }
+    }
+    owners
+}
+
+/// Names after the words that precede a table.
+fn named_tables(code: &str) -> BTreeSet<String> {
+    let words: Vec<&str> = code.split_whitespace().collect();
+    let before = ["from", "join", "into", "update", "only"];
+    let pairs = words.windows(2).filter(|pair| before.contains(&pair[0]));
+    let named = pairs.map(|pair| pair[1].trim_matches(['(', ')', ',', ';']));
+    named.filter(|name| *name != "only").map(str::to_owned).collect()
+}
+
+#[test]
+fn a_service_names_only_its_own_tables() {
+    let owners = tables();
+    let mut findings = Vec::new();
+    for file in files(&[".sql"]).into_iter().filter(|file| file.path.starts_with("services/")) {
+        let service = file.path.split('/').nth(1).unwrap_or_default();
+        for name in named_tables(&bare(&file.text).to_lowercase()) {
+            let (schema, table) = name.split_once('.').unwrap_or(("", &name));
+            let is_foreign = owners.get(table).is_some_and(|owners| !owners.contains(service));
+            let is_reached = !schema.is_empty() && !["pg_catalog", "information_schema"].contains(&schema);
+            if is_foreign || (is_reached && owners.contains_key(table)) {
+                findings.push(format!("{}: {name}", file.path));
+            }
+        }
+    }
+    none("a table is named only by the service whose migrations create it, without a schema", &findings);
+}
+
+#[test]
+fn tables_are_found_where_statements_name_them() {
+    let named = named_tables("insert into a (x) select 1 from b, lateral (select from only c) join content.post p");
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), ["a", "b", "c", "content.post"]);
+    let owners = tables();
+    assert!(owners["like_relation"].contains("command") && owners["account"].contains("content"));
 }
