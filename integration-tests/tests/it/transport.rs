@@ -78,42 +78,38 @@ async fn grpc_web_speaks_on_the_same_port() {
     assert!(trailers.contains("grpc-status: 16") || trailers.contains("grpc-status:16"), "{trailers}");
 }
 
+/// One exchange of a reflection service: asks for the list, then for the file of each service on it.
+macro_rules! listed_and_described {
+    ($version:ident, $channel:expr) => {{
+        use tonic_reflection::pb::$version::ServerReflectionRequest;
+        use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;
+        use tonic_reflection::pb::$version::server_reflection_request::MessageRequest;
+        use tonic_reflection::pb::$version::server_reflection_response::MessageResponse;
+
+        let mut client = ServerReflectionClient::new($channel);
+        let mut ask = async |what: MessageRequest| {
+            let request = ServerReflectionRequest { host: String::new(), message_request: Some(what) };
+            let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+            answers.message().await.unwrap().unwrap().message_response.unwrap()
+        };
+        let MessageResponse::ListServicesResponse(list) = ask(MessageRequest::ListServices(String::new())).await else {
+            panic!("a list")
+        };
+        let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
+        for name in &names {
+            let answer = ask(MessageRequest::FileContainingSymbol(name.clone())).await;
+            assert!(matches!(answer, MessageResponse::FileDescriptorResponse(_)), "{name}: {answer:?}");
+        }
+        names
+    }};
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reflection_lists_what_is_served_in_both_versions() {
-    use tonic_reflection::pb::{v1, v1alpha};
-
+async fn reflection_describes_everything_it_lists_in_both_versions() {
     let world = World::start().await;
-    let request = v1::ServerReflectionRequest {
-        host: String::new(),
-        message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
-    };
-    let mut answers = v1::server_reflection_client::ServerReflectionClient::new(world.channel())
-        .server_reflection_info(tokio_stream::once(request))
-        .await
-        .unwrap()
-        .into_inner();
-    let Some(v1::server_reflection_response::MessageResponse::ListServicesResponse(list)) =
-        answers.message().await.unwrap().unwrap().message_response
-    else {
-        panic!("a list")
-    };
-    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
-    for expected in [
-        "likewise.command.v1.LikeCommandService",
-        "likewise.query.v1.LikeQueryService",
-        "likewise.lanes.v1.LaneService",
-    ] {
-        assert!(names.contains(&expected.to_owned()), "{expected} in {names:?}");
+    let names = listed_and_described!(v1, world.channel());
+    for expected in ["command.v1.LikeCommandService", "query.v1.LikeQueryService", "lanes.v1.LaneService"] {
+        assert!(names.contains(&format!("likewise.{expected}")), "{expected} in {names:?}");
     }
-
-    let request = v1alpha::ServerReflectionRequest {
-        host: String::new(),
-        message_request: Some(v1alpha::server_reflection_request::MessageRequest::ListServices(String::new())),
-    };
-    let mut answers = v1alpha::server_reflection_client::ServerReflectionClient::new(world.channel())
-        .server_reflection_info(tokio_stream::once(request))
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(answers.message().await.unwrap().is_some());
+    assert_eq!(listed_and_described!(v1alpha, world.channel()), names);
 }

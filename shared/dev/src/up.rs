@@ -143,7 +143,7 @@ grpcurl -plaintext -H \"authorization: Bearer $TOKEN\" \\
 
 {buf_note}
 # the heart and the number of a page
-buf curl --http2-prior-knowledge -H \"authorization: Bearer $TOKEN\" \\
+buf curl --protocol grpc --http2-prior-knowledge -H \"authorization: Bearer $TOKEN\" \\
   -d '{{\"video_ids\":[\"V9001\",\"V9002\"]}}' \\
   http://$LIKEWISE/likewise.query.v1.LikeQueryService/BatchGetLikes
 

@@ -217,7 +217,11 @@ where
 }
 
 fn reflection<'a>(names: &[&'static str]) -> tonic_reflection::server::Builder<'a> {
+    // Both versions are listed, so both have to be described, whichever is asked.
     let builder = tonic_reflection::server::Builder::configure()
+        .include_reflection_service(false)
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(likewise_proto::DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .with_service_name(HEALTH);
