@@ -171,7 +171,7 @@ pub(crate) async fn follow(site: &Site, tale: &mut Tale) -> Result<()> {
         .filter(|lane| lane.lane.starts_with("rel-") && lane.committed_seq() > 0)
         .map(|lane| lane.committed_seq())
         .collect();
-    tale.must("one lane carries both changes, at offsets 1 and 2; retries left no trace", &changed, &vec![2]);
+    tale.must("one lane carries both changes, at offsets 1 and 2, and no retry; changes per lane", &changed, &vec![2]);
     let parts = describe(&viewer).await?;
     tale.must("like and unlike met in one virtual bucket", &parts.vbuckets.len(), &1);
     if let Some(bucket) = parts.vbuckets.first() {
