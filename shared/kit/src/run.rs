@@ -7,7 +7,7 @@
 //!
 //! # The shape of a service
 //!
-//! ```ignore
+//! ```text
 //! // lib.rs: the only place that wires
 //! pub struct Command;
 //!
