@@ -5,6 +5,7 @@
 mod agree;
 mod crash;
 mod errors;
+mod instances;
 mod stores;
 mod story;
 mod transport;

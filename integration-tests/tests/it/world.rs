@@ -85,6 +85,12 @@ impl World {
         self.channel = connect(&self.process);
     }
 
+    /// Another process on the same stores.
+    pub async fn twin(&self) -> Twin {
+        let process = started(&self.config, &[]).await;
+        Twin { channel: connect(&process), _process: process }
+    }
+
     /// A caller with any token, or none.
     pub fn with_token(&self, name: &str, token: Option<&str>) -> Caller {
         Caller { name: name.to_owned(), token: token.map(str::to_owned), channel: self.channel.clone() }
@@ -209,6 +215,19 @@ impl World {
 
     pub fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+}
+
+/// A second process on the stores of a world.
+pub struct Twin {
+    channel: Channel,
+    _process: Process,
+}
+
+impl Twin {
+    /// The same person, speaking to this process.
+    pub fn again(&self, caller: &Caller) -> Caller {
+        Caller { channel: self.channel.clone(), ..caller.clone() }
     }
 }
 
