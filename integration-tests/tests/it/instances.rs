@@ -91,9 +91,9 @@ async fn inv_21_reading_leaves_hints_and_writes_no_view() {
     assert_eq!(views(&world).await, BTreeSet::new(), "and no view");
 
     world.restart_after_kill(&[]).await;
-    eventually("the aggregator writes the view again", async || match views(&world).await.len() {
-        1 => Ok(()),
-        other => Err(format!("{other} views")),
+    eventually("the aggregator writes the view again", async || {
+        let views = views(&world).await;
+        if views.iter().any(|key| key.ends_with("{V1}")) { Ok(()) } else { Err(format!("{views:?}")) }
     })
     .await;
 }
