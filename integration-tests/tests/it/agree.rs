@@ -1,6 +1,7 @@
 //! Every place that knows something of a like, compared with every other: by SQL, on the broker, and through the RPCs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 use fred::prelude::{ClientLike, KeysInterface};
 use tokio_postgres::Client;
@@ -70,6 +71,18 @@ pub async fn forget_redis(world: &World) {
     redis.quit().await.unwrap();
 }
 
+/// Two tables are equal; what differs is all that is shown.
+fn same<K: Ord + Debug, V: PartialEq + Debug>(what: &str, seen: &BTreeMap<K, V>, expected: &BTreeMap<K, V>) {
+    let keys: BTreeSet<&K> = seen.keys().chain(expected.keys()).collect();
+    let differs = |key: &&K| seen.get(key) != expected.get(key);
+    let findings: Vec<String> = keys
+        .into_iter()
+        .filter(differs)
+        .map(|key| format!("{key:?}: seen {:?}, expected {:?}", seen.get(key), expected.get(key)))
+        .collect();
+    assert!(findings.is_empty(), "{what}:\n  {}", findings.join("\n  "));
+}
+
 /// Compares everything. The world must be settled.
 pub async fn check(world: &World) {
     let sql = world.sql().await;
@@ -127,7 +140,7 @@ fn outbox_explains_relations(shard: u16, relations: &BTreeMap<Pair, Known>, chan
         assert!(version == 0 || change.previous == state, "{:?} v{}: the state before", change.pair, version + 1);
         last.insert(change.pair.clone(), change.known);
     }
-    assert_eq!(&last, relations, "the last change of each relation of shard {shard} is the relation");
+    same(&format!("the last change of each relation of shard {shard} is the relation"), &last, relations);
 }
 
 /// Message n of the stream is event n of the outbox, and there is nothing else.
@@ -176,8 +189,8 @@ async fn counter_equals_facts(sql: &Client, facts: &BTreeMap<Pair, Known>) {
             }
         }
     }
-    assert_eq!(&projected, facts, "the counter's relations are the facts");
-    assert_eq!(counted, liked, "buckets hold what their relations say");
+    same("the counter's relations are the facts", &projected, facts);
+    same("buckets hold what their relations say", &counted, &liked);
 
     let rows = sql.query("select video_id, raw, display from counter.count_display_snapshot", &[]).await.unwrap();
     let shown: BTreeMap<String, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -188,7 +201,7 @@ async fn counter_equals_facts(sql: &Client, facts: &BTreeMap<Pair, Known>) {
     for ((video, _), count) in counted {
         *sums.entry(video).or_default() += count;
     }
-    assert_eq!(shown, sums, "display rows are the sums of the buckets");
+    same("display rows are the sums of the buckets", &shown, &sums);
 }
 
 /// Rows of the lists, and their order rows, follow from the facts.
@@ -213,7 +226,7 @@ async fn reverse_equals_facts(sql: &Client, facts: &BTreeMap<Pair, Known>) {
             assert!(ordered.insert(pair.clone()), "{pair:?} stands twice in a list");
         }
     }
-    assert_eq!(&projected, facts, "the reverse index's relations are the facts");
+    same("the reverse index's relations are the facts", &projected, facts);
     let liked: BTreeSet<Pair> =
         facts.iter().filter(|(_, known)| known.0 == LIKED).map(|(pair, _)| pair.clone()).collect();
     assert_eq!(ordered, liked, "lists hold who likes");

@@ -6,6 +6,8 @@ mod agree;
 mod crash;
 mod errors;
 mod instances;
+mod line;
+mod overtaken;
 mod stores;
 mod story;
 mod transport;

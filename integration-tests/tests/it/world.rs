@@ -18,6 +18,8 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_types::StatusExt;
 
+use crate::line::Line;
+
 /// How long anything may take to become true before a test gives up and prints what it saw last.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one call may take.
@@ -52,6 +54,11 @@ pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<
 const SOON: [(&str, &str); 2] =
     [("LIKEWISE__LANES__LEASE_TTL_MS", "1000"), ("LIKEWISE__COUNTER__LEASE_TTL_MS", "1000")];
 
+/// Settings on a fresh database.
+pub async fn config() -> TestConfig {
+    TestStack::get().config().await
+}
+
 async fn started(config: &TestConfig, environment: &[(&str, &str)]) -> Process {
     let environment = [SOON.as_slice(), environment].concat();
     Process::standalone(config, &environment).await.expect("standalone starts")
@@ -70,9 +77,22 @@ impl World {
         Self::start_with(&[]).await
     }
 
+    /// Starts the process on a line to PostgreSQL that can be abandoned.
+    pub async fn start_behind_a_line() -> (Self, Line) {
+        let config = config().await;
+        let dsn = config.database.dsn().to_owned();
+        let (before, rest) = dsn.split_once('@').expect("an address with a user");
+        let (target, database) = rest.split_once('/').expect("an address with a database");
+        let line = Line::lay(target.to_owned()).await;
+        let through = format!("{before}@127.0.0.1:{}/{database}", line.port());
+        let process = started(&config, &[("LIKEWISE__POSTGRES__SERVERS__MAIN", &through)]).await;
+        let channel = connect(&process);
+        (Self { config, process, channel }, line)
+    }
+
     /// Starts the process with settings of its own, in the environment's notation.
     pub async fn start_with(environment: &[(&str, &str)]) -> Self {
-        let config = TestStack::get().config().await;
+        let config = config().await;
         let process = started(&config, environment).await;
         let channel = connect(&process);
         Self { config, process, channel }
