@@ -4,8 +4,10 @@
 //! records samples under the keys of its figures, alternating a figure with its ceiling, at least three rounds.
 
 mod command;
+mod counter;
 mod cpu;
 mod door;
+mod fold;
 mod hot_row;
 mod load;
 mod mix;
@@ -74,7 +76,7 @@ pub struct Area {
 }
 
 /// All areas, in the order they run.
-pub const AREAS: &[Area] = &[command::AREA];
+pub const AREAS: &[Area] = &[command::AREA, counter::AREA];
 
 /// Measures, prints, and writes the file.
 ///

@@ -63,7 +63,7 @@ struct Stage<'a> {
     mix: Mix,
     writers: Vec<(Writer, Mix)>,
     hot_row: HotRow,
-    /// Rates so far, by key: they say how many calls fill the time.
+    /// Rates so far, by key.
     pace: BTreeMap<&'static str, f64>,
     wrong: BTreeMap<String, usize>,
 }
@@ -129,16 +129,17 @@ impl Stage<'_> {
                 bail!("{} of {WARM_UP} commands failed: {}", load.wrong, load.first_wrong.unwrap_or_default());
             }
         }
-        self.sql_only(WARM_UP / BATCH).await?;
-        self.ours.echo(WARM_UP, IN_FLIGHT).await?;
-        self.hot_row.run(500).await?;
-        // The first measured rates are a guess that the second round puts right.
-        let ours = self.ours.send_to_one(&hot_name(0), USERS, IN_FLIGHT).await?;
         let one_by_one = self.one_by_one.send(self.mix.draw(1_000), IN_FLIGHT).await?;
+        let ours = self.ours.send_to_one(&hot_name(0), USERS, IN_FLIGHT).await?;
+        let (sql_only, _) = self.sql_only(WARM_UP / BATCH).await?;
+        // Rates to begin with: they say how many calls fill the time.
         self.pace = BTreeMap::from([
             ("command.end_to_end_per_s", ours.per_s()),
             ("command.unbatched_per_s", one_by_one.per_s()),
             ("command.hot_video_per_s", ours.per_s()),
+            ("command.sql_only_per_s", sql_only),
+            ("command.echo_per_s", self.ours.echo(2 * WARM_UP, IN_FLIGHT).await?.per_s()),
+            ("command.hot_row_per_s", self.hot_row.run(500).await?.per_s()),
         ]);
         Ok(())
     }
