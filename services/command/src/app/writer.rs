@@ -156,6 +156,8 @@ impl Writer {
         mut permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Vec<Answer>, Unsettled> {
         let (mut conflicts, mut refusals) = (0, 0);
+        // What a lost connection was told may still be committed.
+        let mut given_up = Unanswered::Unavailable;
         loop {
             if permit.is_none() {
                 permit = Arc::clone(&self.flights).acquire_owned().await.ok();
@@ -180,12 +182,13 @@ impl Writer {
                     self.metrics.conflict();
                     if conflicts >= CONFLICTS_MAX {
                         tracing::error!(shard = self.shard.number, reason, "a batch lost every race");
-                        return Err(Unsettled::GivenUp(Unanswered::Unavailable));
+                        return Err(Unsettled::GivenUp(given_up));
                     }
                 }
                 Failure::Lost(reason) => {
                     tracing::warn!(shard = self.shard.number, reason, "the writer lost its connection");
                     self.metrics.connection_lost();
+                    given_up = Unanswered::Pending;
                     self.link.connection = None;
                     // Others on this server need not wait for our connection.
                     permit = None;
@@ -195,7 +198,7 @@ impl Writer {
                     tracing::error!(shard = self.shard.number, reason, "the server refuses a batch");
                     self.shard.maintain.notify_one();
                     if refusals >= REFUSALS_MAX {
-                        return Err(Unsettled::GivenUp(Unanswered::Unavailable));
+                        return Err(Unsettled::GivenUp(given_up));
                     }
                     permit = None;
                     tokio::time::sleep(Duration::from_millis(self.settings.reconnect_ms_min)).await;
