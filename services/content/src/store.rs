@@ -8,7 +8,6 @@ pub use outbox::{Stored, Watermarks, read_after, watermarks};
 pub use read::{AccountPolicy, BlockSet, Changed, Edge, ListKey, PostPolicy, Reader};
 pub use write::Txn;
 
-use likewise_domain::relation::effective_version;
 use likewise_evolution::Migration;
 use likewise_kit::pg::{FailureKind, failure_kind};
 use tokio_postgres::Row;
@@ -64,7 +63,7 @@ fn code<T>(row: &Row, column: usize, name: &'static str, parse: impl Fn(i16) -> 
     parse(row.try_get(column)?).ok_or(Error::Stored(name))
 }
 
-fn account(row: &Row, epoch: u32) -> Result<Account, Error> {
+fn account(row: &Row) -> Result<Account, Error> {
     let restore: Option<i16> = row.try_get(8)?;
     Ok(Account {
         user_id: row.try_get(0)?,
@@ -73,13 +72,13 @@ fn account(row: &Row, epoch: u32) -> Result<Account, Error> {
         is_private: row.try_get(3)?,
         listable: row.try_get(4)?,
         likes_visible: code(row, 5, "account.likes_visible", LikesVisible::from_code)?,
-        version: effective_version(version(row.try_get(6)?), epoch),
+        version: version(row.try_get(6)?),
         deleted_at: row.try_get(7)?,
         restore_state: restore.and_then(AccountState::from_code),
     })
 }
 
-fn post(row: &Row, epoch: u32) -> Result<Post, Error> {
+fn post(row: &Row) -> Result<Post, Error> {
     Ok(Post {
         post_id: row.try_get(0)?,
         author_id: row.try_get(1)?,
@@ -88,7 +87,7 @@ fn post(row: &Row, epoch: u32) -> Result<Post, Error> {
         visibility: code(row, 4, "post.visibility", Visibility::from_code)?,
         likers_visible: code(row, 5, "post.likers_visible", LikersVisible::from_code)?,
         count_visible: row.try_get(6)?,
-        version: effective_version(version(row.try_get(7)?), epoch),
+        version: version(row.try_get(7)?),
         created_at: row.try_get(8)?,
         updated_at: row.try_get(9)?,
         deleted_at: row.try_get(10)?,

@@ -12,7 +12,7 @@ async fn known(txn: &Txn<'_>, user: &str) -> Result<Account, Error> {
     Ok(txn.account(user).await?.ok_or_else(|| Refusal::NoAccount(user.to_owned()))?)
 }
 
-async fn active(txn: &Txn<'_>, user: &str) -> Result<Account, Error> {
+pub(super) async fn active(txn: &Txn<'_>, user: &str) -> Result<Account, Error> {
     let account = known(txn, user).await?;
     if account.state == AccountState::Active { Ok(account) } else { Err(Refusal::AccountNotActive.into()) }
 }

@@ -4,7 +4,7 @@ use time::Duration;
 
 use super::tell;
 use crate::act::{Done, Error, Moderator, NewPost, PostChanges, Refusal};
-use crate::model::{AccountState, Event, Post, PostStatus};
+use crate::model::{Event, Post, PostStatus};
 use crate::store::Txn;
 use crate::transitions::{Who, post_may, within_grace};
 
@@ -24,11 +24,7 @@ async fn by_author(txn: &Txn<'_>, author: &str, id: &str) -> Result<Post, Error>
 }
 
 pub(super) async fn create(txn: &Txn<'_>, new: &NewPost) -> Result<Done, Error> {
-    let author = txn.account(&new.author_id).await?;
-    let author = author.ok_or_else(|| Refusal::NoAccount(new.author_id.clone()))?;
-    if author.state != AccountState::Active {
-        return Err(Refusal::AccountNotActive.into());
-    }
+    super::accounts::active(txn, &new.author_id).await?;
     match txn.post(&new.post_id).await? {
         Some(post) if post.author_id == new.author_id => return Ok(Done::Post(post)),
         Some(_) => return Err(Refusal::PostIdTaken.into()),
@@ -57,6 +53,7 @@ pub(super) async fn update(
     version: u64,
     changes: &PostChanges,
 ) -> Result<Done, Error> {
+    super::accounts::active(txn, author).await?;
     let before = by_author(txn, author, id).await?;
     if before.deleted_at.is_some() {
         return Err(Refusal::PostDeleted.into());

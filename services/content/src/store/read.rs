@@ -118,7 +118,7 @@ impl Reader {
     /// When PostgreSQL does not answer.
     pub async fn post(&self, id: &str) -> Result<Option<Post>, Error> {
         let rows = self.rows(include_str!("post_read.sql"), &[&id]).await?;
-        rows.first().map(|row| post(row, 0)).transpose()
+        rows.first().map(post).transpose()
     }
 
     /// Policies of those of `ids` that exist, in any order.
@@ -197,7 +197,7 @@ impl Reader {
         limit: i64,
     ) -> Result<Vec<Post>, Error> {
         let parameters: &[&(dyn ToSql + Sync)] = &[&author, &after.at, &after.id, &own, &friend, &limit];
-        self.rows(include_str!("posts_by_author.sql"), parameters).await?.iter().map(|row| post(row, 0)).collect()
+        self.rows(include_str!("posts_by_author.sql"), parameters).await?.iter().map(post).collect()
     }
 
     /// Who follows `user` after `after`, newest first.

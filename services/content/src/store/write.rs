@@ -65,7 +65,7 @@ impl<'a> Txn<'a> {
     /// When PostgreSQL does not answer.
     pub async fn account(&self, user: &str) -> Result<Option<Account>, Error> {
         let row = self.optional(include_str!("account_read.sql"), &[&user]).await?;
-        row.map(|row| account(&row, self.epoch)).transpose()
+        row.map(|row| account(&row)).transpose()
     }
 
     /// Whether a living account other than `user` has the username.
@@ -108,7 +108,7 @@ impl<'a> Txn<'a> {
     /// When PostgreSQL does not answer.
     pub async fn post(&self, id: &str) -> Result<Option<Post>, Error> {
         let row = self.optional(include_str!("post_read.sql"), &[&id]).await?;
-        row.map(|row| post(&row, self.epoch)).transpose()
+        row.map(|row| post(&row)).transpose()
     }
 
     /// Stores a video as it is after the change that has the number `seq`.

@@ -1,5 +1,5 @@
 //! The board over real gRPC: whom it asks, whom it answers, and what it says of those who are silent.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
