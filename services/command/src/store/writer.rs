@@ -72,7 +72,8 @@ impl Connection {
     pub async fn apply(&self, intents: &[&Intent], rules: &Rules) -> Result<Vec<Answer>, Failure> {
         let flight = self.flight(intents, rules);
         let silent = |_| Failure::Lost("no answer in time".to_owned());
-        let rows = tokio::time::timeout(self.flight_timeout, flight).await.map_err(silent)?.map_err(|error| sort(&error))?;
+        let rows =
+            tokio::time::timeout(self.flight_timeout, flight).await.map_err(silent)?.map_err(|error| sort(&error))?;
         let answers: Result<Vec<Answer>, Failure> = rows
             .iter()
             .zip(intents)

@@ -1,0 +1,12 @@
+//! The command service on real PostgreSQL and NATS, with an authority of the test's own.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod authority;
+mod commands;
+mod facts;
+mod history;
+mod lock;
+mod policy;
+mod rig;
+mod shards;
+mod statements;

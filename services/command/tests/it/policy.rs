@@ -1,0 +1,110 @@
+//! What the authority says about a video, and what is said when it says nothing.
+
+use likewise_devstack::{TestConfig, TestStack};
+use likewise_proto::policy::v1::{VideoStatus, VideoVisibility};
+use likewise_proto::types::v1::LikeState::{Liked, Unliked};
+
+use crate::authority::Authority;
+use crate::rig::{Running, eventually, refusal, told, verdict};
+
+async fn started(authority: &Authority, changes: &[(&str, &str)]) -> (Running, TestConfig) {
+    let endpoint = authority.serve().await;
+    let config = TestStack::get().config().await;
+    // A policy is asked for again at once, so that a test need not wait for it to age.
+    let mut all = vec![
+        ("ENDPOINTS__POLICY", endpoint.as_str()),
+        ("COMMAND__SHARDS", "1"),
+        ("COMMAND__POLICY_TTL_MS", "1"),
+        ("COMMAND__POLICY_MISSING_TTL_MS", "1"),
+    ];
+    all.extend_from_slice(changes);
+    let running = Running::start(&config, &all).await;
+    (running, config)
+}
+
+#[tokio::test]
+async fn inv_07_what_may_not_be_seen_may_not_be_liked_and_always_be_unliked() {
+    let authority = Authority::default();
+    authority.publish("V1");
+    authority.tell("draft", VideoStatus::Draft, VideoVisibility::Public);
+    authority.tell("private", VideoStatus::Published, VideoVisibility::Private);
+    authority.tell("friends", VideoStatus::Published, VideoVisibility::Friends);
+    authority.block("blocked");
+    authority.befriend("friend");
+    let (running, _config) = started(&authority, &[]).await;
+    let lin = running.as_user("lin");
+    for (number, (video, expected)) in [
+        ("nowhere", "NotFound VIDEO_NOT_FOUND"),
+        ("draft", "NotFound VIDEO_NOT_VISIBLE"),
+        ("private", "NotFound VIDEO_NOT_VISIBLE"),
+        ("friends", "NotFound VIDEO_NOT_VISIBLE"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = refusal(lin.set(&format!("op-{number}"), video, Liked).await);
+        assert_eq!(answer, expected, "{video}");
+        assert_eq!(told(&lin.unlike(&format!("un-{number}"), video).await), "UNCHANGED UNLIKED v0, now UNLIKED v0");
+    }
+    assert_eq!(told(&running.as_user("friend").like("op-f", "friends").await), "APPLIED LIKED v1, now LIKED v1");
+    let blocked = refusal(running.as_user("blocked").set("op-b", "V1", Liked).await);
+    assert_eq!(blocked, "FailedPrecondition INTERACTION_BLOCKED");
+}
+
+#[tokio::test]
+async fn case_47_a_retry_after_the_video_is_gone_is_told_its_first_verdict() {
+    let authority = Authority::default();
+    authority.publish("V1");
+    let (running, _config) = started(&authority, &[]).await;
+    let (lin, mei) = (running.as_user("lin"), running.as_user("mei"));
+    let first = lin.like("op-1", "V1").await;
+    authority.tell("V1", VideoStatus::Deleted, VideoVisibility::Public);
+    let answer = eventually("new likes are refused", async || match mei.set("op-2", "V1", Liked).await {
+        Err(status) => Ok(Err::<(), _>(status)),
+        Ok(answer) => Err(answer),
+    })
+    .await;
+    assert_eq!(refusal(answer), "FailedPrecondition VIDEO_GONE");
+    let again = lin.like("op-1", "V1").await;
+    assert_eq!(again.operation, first.operation);
+    assert_eq!(told(&lin.unlike("op-3", "V1").await), "APPLIED UNLIKED v2, now UNLIKED v2");
+}
+
+#[tokio::test]
+async fn without_the_authority_new_likes_wait_and_everything_else_works() {
+    let authority = Authority::default();
+    authority.publish("V1");
+    let (running, _config) = started(&authority, &[("COMMAND__POLICY_GRACE_MS", "2")]).await;
+    let lin = running.as_user("lin");
+    lin.like("op-1", "V1").await;
+    authority.go_away();
+    let answer = eventually("the policy ages", async || match lin.set("op-2", "V2", Liked).await {
+        Err(status) => Ok(Err::<(), _>(status)),
+        Ok(answer) => Err(answer),
+    })
+    .await;
+    assert!(refusal(answer).starts_with("Unavailable"), "nobody guesses");
+    assert_eq!(told(&lin.like("op-1", "V1").await), "APPLIED LIKED v1, now LIKED v1", "a retry needs no policy");
+    assert_eq!(told(&lin.unlike("op-3", "V1").await), "APPLIED UNLIKED v2, now UNLIKED v2");
+    let unknown = lin.operation("op-2").await.expect_err("no verdict");
+    assert_eq!(unknown.code(), tonic::Code::NotFound, "a refusal for want of an answer is no verdict");
+}
+
+#[tokio::test]
+async fn a_crowd_on_a_new_video_asks_the_authority_a_few_times_at_most() {
+    let authority = Authority::default();
+    authority.publish("V1");
+    let (running, _config) = started(&authority, &[("COMMAND__POLICY_TTL_MS", "60000")]).await;
+    let people: Vec<_> = (0..64).map(|number| running.as_user(&format!("u{number}"))).collect();
+    let answers = futures::future::join_all(people.iter().map(|person| person.set("op-1", "V1", Liked))).await;
+    for answer in answers {
+        let answer = answer.expect("an answer");
+        assert_eq!(verdict(answer.operation.as_ref().expect("a verdict")), "APPLIED LIKED v1");
+    }
+    // Each person's block set is asked for once at most; the video's policy once for all.
+    assert!(authority.asked() <= 64 + 8, "asked {} times", authority.asked());
+    assert_eq!(
+        told(&people[0].set("op-2", "V1", Unliked).await.expect("an answer")),
+        "APPLIED UNLIKED v2, now UNLIKED v2"
+    );
+}
