@@ -8,6 +8,7 @@ mod errors;
 mod instances;
 mod line;
 mod overtaken;
+mod privacy;
 mod stores;
 mod story;
 mod transport;

@@ -367,6 +367,15 @@ impl Caller {
         }
     }
 
+    pub async fn counts(&self, videos: &[&str]) -> Result<Vec<query::VideoCount>, Status> {
+        let message = query::BatchGetCountsRequest {
+            video_ids: videos.iter().map(|video| (*video).to_owned()).collect(),
+            ..Default::default()
+        };
+        let mut client = LikeQueryServiceClient::new(self.channel.clone());
+        Ok(client.batch_get_counts(self.request(message)).await?.into_inner().counts)
+    }
+
     pub async fn my_likes(&self, size: u32, token: &str) -> Result<(Vec<query::LikedVideo>, String), Status> {
         let message = query::ListMyLikesRequest { page_size: size, page_token: token.to_owned() };
         let mut client = LikeQueryServiceClient::new(self.channel.clone());
