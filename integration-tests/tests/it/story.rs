@@ -65,13 +65,18 @@ async fn inv_01_case_02_case_03_many_users_one_video_every_surface_agrees() {
     assert_eq!(outcome(&nothing), (CommandOutcome::Unchanged, 0), "never liked");
 
     world.settled().await;
-    let page = users[20].likes_at(&["V1", "V1"], &position).await;
+    // On a crowded machine a number may be called stale for a moment.
+    let page = eventually("the page is fresh", async || {
+        let page = users[20].likes_at(&["V1", "V1"], &position).await;
+        let is_fresh = page.iter().all(|like| like.count.as_ref().unwrap().freshness() == CountFreshness::Fresh);
+        if is_fresh { Ok(page) } else { Err(format!("{page:?}")) }
+    })
+    .await;
     assert_eq!(page.len(), 2, "duplicates are kept");
     for like in &page {
         assert_eq!(like.my_state(), Liked);
         let count = like.count.as_ref().unwrap();
         assert_eq!((count.display, count.visibility()), (Some(30), CountVisibility::Visible));
-        assert_eq!(count.freshness(), CountFreshness::Fresh);
         assert_eq!(count.covers_position, Some(true));
         assert_eq!(count.raw, None, "the parts are not for end users");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use likewise_domain::id::VideoId;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::live::{Live, SLICE};
@@ -19,8 +19,6 @@ use crate::store::Error;
 use crate::store::display::Reached;
 use crate::store::partition::Bucket;
 
-/// Nobody asked for this long: the source is left alone.
-const DEMAND_LASTS: Duration = Duration::from_secs(10);
 /// Hints are collected this long before they are filed together.
 const HINT_LINGER: Duration = Duration::from_millis(20);
 
@@ -53,14 +51,12 @@ pub struct OwnedBucket {
 struct Covered {
     rows: Freshness,
     both: Freshness,
-    asked_for_at: Option<Instant>,
 }
 
 /// Answers counts.
 pub struct Counts {
     live: Arc<Live>,
     covered: Mutex<Covered>,
-    demand: Notify,
     missed: Mutex<HashSet<VideoId>>,
     missed_max: usize,
     missed_some: Notify,
@@ -70,14 +66,7 @@ impl Counts {
     /// Answers from the rows of a generation. At most `missed_max` missed views are remembered.
     #[must_use]
     pub fn new(live: Arc<Live>, missed_max: usize) -> Self {
-        Self {
-            live,
-            covered: Mutex::default(),
-            demand: Notify::new(),
-            missed: Mutex::default(),
-            missed_max,
-            missed_some: Notify::new(),
-        }
+        Self { live, covered: Mutex::default(), missed: Mutex::default(), missed_max, missed_some: Notify::new() }
     }
 
     /// The generation answered from.
@@ -135,11 +124,6 @@ impl Counts {
     fn with_covered<T>(&self, read: impl FnOnce(&mut Covered) -> T) -> T {
         // A panic inside leaves plain data that is still right.
         let mut covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
-        let quiet = covered.asked_for_at.is_none_or(|at| at.elapsed() > DEMAND_LASTS);
-        covered.asked_for_at = Some(Instant::now());
-        if quiet {
-            self.demand.notify_one();
-        }
         read(&mut covered)
     }
 
@@ -169,38 +153,27 @@ impl Counts {
         }
     }
 
-    /// Asks the source how far it has committed, every `every` while somebody asks for counts, until `stop`.
+    /// Asks the source how far it has committed, every `every`, until `stop`. It asks whether or not anybody reads: the first
+    /// reader after a quiet hour is told a fresh number, too.
     pub async fn watch_source(&self, source: &Source, every: Duration, within: Duration, stop: &CancellationToken) {
         let mut failing = false;
         loop {
-            let wanted = self
-                .covered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .asked_for_at
-                .is_some_and(|at| at.elapsed() <= DEMAND_LASTS);
-            if wanted {
-                let asked = timeout(within, source.observe(self.live.lanes(), within)).await;
-                match asked.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
-                    Ok(observation) => {
-                        failing = false;
-                        let mut covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
-                        covered.rows.observe(observation.clone());
-                        covered.both.observe(observation);
-                    }
-                    Err(reason) => {
-                        if !std::mem::replace(&mut failing, true) {
-                            tracing::warn!(
-                                reason,
-                                "the source cannot say how far it has committed; counts become stale"
-                            );
-                        }
+            let asked = timeout(within, source.observe(self.live.lanes(), within)).await;
+            match asked.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+                Ok(observation) => {
+                    failing = false;
+                    let mut covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
+                    covered.rows.observe(observation.clone());
+                    covered.both.observe(observation);
+                }
+                Err(reason) => {
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(reason, "the source cannot say how far it has committed; counts become stale");
                     }
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.demand.notified() => {}
                 () = sleep(every) => {}
             }
         }

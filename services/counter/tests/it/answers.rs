@@ -192,6 +192,16 @@ async fn freshness_shows_a_backlog_anywhere_and_its_end() {
     served.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_reader_after_a_quiet_time_is_told_how_fresh_the_number_is() {
+    let (_world, _feed, served) = answering().await;
+    // Nobody has read anything; the source is watched all the same.
+    let asked = async || served.source.asked.load(Ordering::SeqCst);
+    until("questions to the source", asked, |asked| *asked > 3).await;
+    assert!(served.progress().await.covered_until.is_some());
+    served.end().await;
+}
+
 fn covered_until(progress: &wire::Progress) -> OffsetDateTime {
     progress.covered_until.as_ref().and_then(parse_timestamp).expect("shown once")
 }
