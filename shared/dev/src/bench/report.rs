@@ -132,7 +132,7 @@ impl Report {
             (Some(measured), Some(base)) if base > 0.0 => {
                 let ratio = measured / base;
                 let word = if ratio >= *at_least { "met" } else { "MISSED" };
-                format!("{figure} = {ratio:.2} of {of}; target {at_least}: {word}")
+                format!("{figure} = {ratio:.2} of {of}; target {at_least:.2}: {word}")
             }
             _ => format!("{figure} against {of}: not measured"),
         }
@@ -216,6 +216,6 @@ mod tests {
         figures.sample("a.b_per_s", 49.0);
         let mut report = Report::new(true);
         report.add("a", figures, targets);
-        assert!(report.table().contains("a.b_per_s = 0.49 of a.raw_per_s; target 0.5: MISSED"), "{}", report.table());
+        assert!(report.table().contains("a.b_per_s = 0.49 of a.raw_per_s; target 0.50: MISSED"), "{}", report.table());
     }
 }
