@@ -37,6 +37,8 @@ struct Sources {
     counter: Counter,
     progress: ProgressKeeper,
     counter_calls: Semaphore,
+    /// Longest wait for a turn to call the counter.
+    counter_wait: Duration,
     redis_pause: RedisPause,
     metrics: Metrics,
 }
@@ -59,6 +61,7 @@ impl Counts {
             progress: ProgressKeeper::new(counter.clone(), settings.progress_poll(), tasks.clone()),
             counter,
             counter_calls: Semaphore::new(settings.counter_calls_max),
+            counter_wait: settings.call_timeout(),
             redis_pause: RedisPause::new(settings.redis_pause()),
             metrics,
         };
@@ -151,7 +154,9 @@ impl Sources {
     }
 
     async fn durable_readings(&self, videos: &[VideoId]) -> Result<HashMap<VideoId, Arc<Reading>>, Failure> {
-        let _permit = self.counter_calls.acquire().await.map_err(|_| Failure::away("counter"))?;
+        // Bounded: behind a counter that hangs a queue would grow, and hearts would wait at its end.
+        let turn = tokio::time::timeout(self.counter_wait, self.counter_calls.acquire()).await;
+        let Ok(Ok(_permit)) = turn else { return Err(Failure::away("counter")) };
         let rows = self.counter.counts(videos).await?;
         self.metrics.durable_reads.inc_by(rows.len() as u64);
         Ok(rows)

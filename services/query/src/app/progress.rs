@@ -15,16 +15,19 @@ use crate::count::Progress;
 /// in traffic the first reader waits for it.
 const WORN: u32 = 4;
 
-#[derive(Clone)]
+/// The last answer, and the last attempt to get one.
+#[derive(Clone, Default)]
 struct Known {
-    progress: Arc<Progress>,
-    asked_at: Instant,
+    progress: Option<Arc<Progress>>,
+    /// Age of the answer, or when the last attempt failed.
+    asked_at: Option<Instant>,
+    attempts: u64,
 }
 
 struct Inner {
     counter: Counter,
     poll: Duration,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Known>,
     /// Whoever asks the counter holds it.
     turn: Turn<()>,
 }
@@ -47,31 +50,33 @@ impl ProgressKeeper {
     /// A progress from before this moment; `None` while the counter never answered.
     pub async fn latest(&self) -> Option<Arc<Progress>> {
         let inner = &self.inner;
-        match inner.known() {
-            Some(known) if known.asked_at.elapsed() < inner.poll => Some(known.progress),
-            Some(known) if known.asked_at.elapsed() < inner.poll * WORN => {
-                let inner = Arc::clone(inner);
-                self.tasks.spawn(async move {
-                    // Held: somebody is asking already.
-                    if let Ok(_turn) = inner.turn.try_lock() {
-                        inner.ask().await;
-                    }
-                });
-                Some(known.progress)
-            }
-            _ => {
-                let _turn = inner.turn.lock().await;
-                if inner.known().is_none_or(|known| known.asked_at.elapsed() >= inner.poll) {
+        let known = inner.known();
+        let age = known.asked_at.map_or(Duration::MAX, |asked_at| asked_at.elapsed());
+        if age < inner.poll {
+            return known.progress;
+        }
+        if age < inner.poll * WORN {
+            let inner = Arc::clone(inner);
+            self.tasks.spawn(async move {
+                // Held: somebody is asking already.
+                if let Ok(_turn) = inner.turn.try_lock() {
                     inner.ask().await;
                 }
-                inner.known().map(|known| known.progress)
-            }
+            });
+            return known.progress;
         }
+        let _turn = inner.turn.lock().await;
+        // Whoever waited for somebody else's attempt takes what it brought, if only nothing: the time-outs of a counter that
+        // hangs do not add up.
+        if inner.known().attempts == known.attempts {
+            inner.ask().await;
+        }
+        inner.known().progress
     }
 }
 
 impl Inner {
-    fn known(&self) -> Option<Known> {
+    fn known(&self) -> Known {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -79,14 +84,16 @@ impl Inner {
         let asked_at = Instant::now();
         let answer = self.counter.progress().await;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.attempts += 1;
         match answer {
-            Ok(progress) => *known = Some(Known { progress: Arc::new(progress), asked_at }),
+            Ok(progress) => {
+                known.progress = Some(Arc::new(progress));
+                known.asked_at = Some(asked_at);
+            }
             Err(failure) => {
                 tracing::warn!(%failure, "the counter does not tell its progress; counts become stale");
                 // What was known stays true. It is asked for again after the interval, not by every reader at once.
-                if let Some(known) = known.as_mut() {
-                    known.asked_at = asked_at;
-                }
+                known.asked_at = Some(Instant::now());
             }
         }
     }
