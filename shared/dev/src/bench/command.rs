@@ -46,8 +46,8 @@ pub(super) const AREA: Area = Area {
         target("command.end_to_end_per_s", "command.unbatched_per_s", 4.0),
         target("command.end_to_end_per_s", "command.echo_per_s", 0.2),
         target("command.hot_video_per_s", "command.hot_row_per_s", 10.0),
-        target("command.unbatched_p50_ms_1", "command.p50_ms_1", 1.0 / 1.5),
-        target("command.unbatched_p99_ms_16", "command.p99_ms_16", 1.0 / 1.5),
+        target("command.unbatched_p50_ms_1", "command.p50_ms_1", 0.67),
+        target("command.unbatched_p99_ms_16", "command.p99_ms_16", 0.67),
     ],
 };
 

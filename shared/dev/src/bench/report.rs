@@ -80,6 +80,8 @@ struct Machine {
     cores: usize,
     memory_mb: u64,
     system: String,
+    /// Running and waiting tasks of the last minute, before anything was measured: what others do here.
+    load: String,
 }
 
 impl Report {
@@ -102,8 +104,8 @@ impl Report {
 
     /// The report for people.
     pub(crate) fn table(&self) -> String {
-        let Machine { processor, cores, memory_mb, system } = &self.machine;
-        let mut text = format!("\n{processor}, {cores} cores, {memory_mb} MB, {system}\n");
+        let Machine { processor, cores, memory_mb, system, load } = &self.machine;
+        let mut text = format!("\n{processor}, {cores} cores, {memory_mb} MB, {system}, load average before {load}\n");
         let _ = writeln!(text, "{}; fsync on, NATS sync always", self.versions);
         let _ = writeln!(text, "load generator, servers and services share the machine; commit {}", self.commit);
         if self.is_quick {
@@ -148,10 +150,10 @@ impl Report {
             let Spread { least, greatest, rounds, .. } = spread;
             spreads.insert((*key).to_owned(), json!({ "min": least, "max": greatest, "rounds": rounds }));
         }
-        let Machine { processor, cores, memory_mb, system } = &self.machine;
+        let Machine { processor, cores, memory_mb, system, load } = &self.machine;
         let whole: Value = json!({
             "machine": { "processor": processor, "cores": cores, "memory_mb": memory_mb, "system": system,
-                         "versions": self.versions },
+                         "load_before": load, "versions": self.versions },
             "commit": self.commit,
             "quick": self.is_quick,
             "figures": figures,
@@ -170,11 +172,13 @@ impl Machine {
             line.map(|(_, value)| value.trim().to_owned())
         };
         let memory_kb = field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Self {
             processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mb: memory_kb.unwrap_or_default() / 1024,
             system: std::env::consts::OS.to_owned(),
+            load: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }
 }
