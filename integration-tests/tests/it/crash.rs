@@ -95,6 +95,8 @@ async fn killed_at(point: &str) {
     let passes = rand::rng().random_range(3..12);
     let armed = format!("{point}:{passes}");
     let (mut world, users) = world_with_people(&[]).await;
+    // Nothing is left to do for the armed process before it serves.
+    world.settled().await;
     world.restart_after_kill(&[("LIKEWISE_CRASH_POINT", &armed)]).await;
     let users: Vec<Caller> = users.iter().map(|user| world.again(user)).collect();
     let load = Load::start(&users);

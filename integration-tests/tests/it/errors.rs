@@ -100,20 +100,21 @@ async fn an_operation_from_another_time_is_refused_with_the_servers_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inv_22_scn_f09_cursors_are_opaque_bound_and_checked() {
     let world = World::start().await;
-    let lin = world.user("lin").await;
-    let mei = world.user("mei").await;
+    let lin = world.user("lindqvist").await;
+    let mei = world.user("meiersson").await;
     for number in 0..5 {
-        let video = format!("V{number}");
+        let video = format!("picture-{number}");
         world.video("ava", &video).await;
         lin.set(&video, Liked, &operation(), None).await.unwrap();
         mei.set(&video, Liked, &operation(), None).await.unwrap();
     }
     world.settled().await;
     let (_, mine) = lin.my_likes(2, "").await.unwrap();
-    let (_, likers) = lin.likers("V0", 1, "").await.unwrap();
+    let (_, likers) = lin.likers("picture-0", 1, "").await.unwrap();
     assert!(!mine.is_empty() && !likers.is_empty());
     for shown in [&mine, &likers] {
-        assert!(!shown.contains("lin") && !shown.contains("mei") && !shown.contains("V0"), "{shown}");
+        // Names long enough not to turn up by chance.
+        assert!(!["lindqvist", "meiersson", "picture"].iter().any(|name| shown.contains(name)), "{shown}");
     }
     let altered = |token: &str| {
         let mut bytes = token.as_bytes().to_vec();
@@ -125,8 +126,8 @@ async fn inv_22_scn_f09_cursors_are_opaque_bound_and_checked() {
         ("altered", lin.my_likes(2, &altered(&mine)).await.unwrap_err()),
         ("another user's", mei.my_likes(2, &mine).await.unwrap_err()),
         ("another list's", lin.my_likes(2, &likers).await.unwrap_err()),
-        ("another video's", lin.likers("V1", 1, &likers).await.unwrap_err()),
-        ("a raw key", lin.my_likes(2, "V3").await.unwrap_err()),
+        ("another video's", lin.likers("picture-1", 1, &likers).await.unwrap_err()),
+        ("a raw key", lin.my_likes(2, "picture-3").await.unwrap_err()),
     ];
     for (what, refused) in refusals {
         assert_eq!(
