@@ -15,10 +15,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Encoded by the compiler itself, which keeps the validation rules; the typed form drops options it does not know.
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
-    // The annotations need no code of their own.
+    // The annotations need no code of their own; that of the error model is in a crate.
     let mut descriptors = compiler.file_descriptor_set();
     descriptors.file.retain(|file| file.package() != "buf.validate");
-    tonic_prost_build::configure().bytes(".").include_file("likewise.rs").compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .bytes(".likewise")
+        .extern_path(".google.rpc", "::tonic_types::pb")
+        .include_file("likewise.rs")
+        .compile_fds(descriptors)?;
     Ok(())
 }
 

@@ -45,6 +45,8 @@ pub struct Settings {
     pub queue_max: usize,
     /// Transactions at once per server; 0 for the number of cores.
     pub flights_per_server_max: usize,
+    /// Commands of one stream that are read and not answered.
+    pub stream_in_flight_max: usize,
     /// Longest wait for a verdict, in milliseconds.
     pub answer_timeout_ms: u64,
     /// Longest wait for a transaction's answer, in milliseconds.
@@ -150,6 +152,7 @@ impl Validate for Settings {
         within("batch_max", self.batch_max as u64, 1, BATCH_MAX as u64);
         within("queue_max", self.queue_max as u64, 1, 1_000_000);
         within("flights_per_server_max", self.flights_per_server_max as u64, 0, 1_000);
+        within("stream_in_flight_max", self.stream_in_flight_max as u64, 1, 100_000);
         within("answer_timeout_ms", self.answer_timeout_ms, 1, 600_000);
         within("flight_timeout_ms", self.flight_timeout_ms, 100, 600_000);
         within("reconnect_ms_min", self.reconnect_ms_min, 1, self.reconnect_ms_max);

@@ -2,6 +2,9 @@
 
 mod facts;
 mod like_command;
+mod parse;
+mod stream;
+mod told;
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ use crate::app::writer::{Link, Writer};
 use crate::clients::Authority;
 use crate::consumer::{AUTHORITY_LANE, Accounts, follow};
 use crate::grpc::{Commands, Facts};
-use crate::metrics::WriterMetrics;
+use crate::metrics::{StreamMetrics, WriterMetrics};
 use crate::publisher::RelationOutbox;
 use crate::store::shard;
 
@@ -212,7 +212,14 @@ fn serve(
     context.spawn("command policies", Arc::clone(&policies).ask(context.stop.clone()));
     context.spawn("command policy events", follow(context.into(), Arc::clone(&policies), context.stop.clone()));
 
-    let commands = Commands { shards: Arc::clone(shards), policies, settings: Arc::clone(settings) };
+    let commands = Commands {
+        shards: Arc::clone(shards),
+        policies,
+        settings: Arc::clone(settings),
+        verifier: context.verifier.clone(),
+        streams: StreamMetrics::new(&context.metrics),
+        draining: context.draining.clone(),
+    };
     let facts = Facts { shards: Arc::clone(shards) };
     let routes = std::mem::take(&mut service.routes);
     service.routes =

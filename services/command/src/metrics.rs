@@ -1,9 +1,11 @@
 //! Numbers of this service. Labels are outcomes and shards, never a user or a video.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use likewise_kit::metrics::{Gauges, Metrics, SECONDS, SIZES};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::intent::{Answer, Told};
@@ -109,6 +111,44 @@ impl WriterMetrics {
         let label = label(shard);
         self.days_ahead.get_or_create(&label).set(days);
         self.numbers_ahead.get_or_create(&label).set(numbers);
+    }
+}
+
+/// Commands of streams that are read and not answered.
+#[derive(Clone)]
+pub(crate) struct StreamMetrics {
+    commands: Gauge<f64, AtomicU64>,
+}
+
+impl StreamMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let help = "Commands of streams that are read and not answered";
+        Self { commands: metrics.gauge("likewise_command_stream_commands", help) }
+    }
+
+    /// The part of one stream.
+    pub(crate) fn begin(self) -> StreamLoad {
+        StreamLoad { metrics: self, commands: 0.0 }
+    }
+}
+
+/// What one stream adds to [`StreamMetrics`], until it is dropped.
+pub(crate) struct StreamLoad {
+    metrics: StreamMetrics,
+    commands: f64,
+}
+
+impl StreamLoad {
+    pub(crate) fn set(&mut self, commands: usize) {
+        let commands = f64::from(u32::try_from(commands).unwrap_or(u32::MAX));
+        self.metrics.commands.inc_by(commands - self.commands);
+        self.commands = commands;
+    }
+}
+
+impl Drop for StreamLoad {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 

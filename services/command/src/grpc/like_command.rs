@@ -1,40 +1,48 @@
 //! `LikeCommandService`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use likewise_domain::decide::{Command, Outcome, PolicyRefusal, Refusal, Verdict};
-use likewise_domain::id::{DeviceId, OperationId, UserId, VideoId};
-use likewise_domain::lane::Position;
-use likewise_domain::operation;
-use likewise_domain::relation::{Cause, LikeState};
+use futures::future::join_all;
+use likewise_domain::id::{OperationId, UserId, VideoId};
+use likewise_domain::relation::LikeState;
+use likewise_kit::auth::Verifier;
 use likewise_kit::{auth, deadline, errors};
 use likewise_proto::command::v1::like_command_service_server::LikeCommandService;
+use likewise_proto::command::v1::set_like_result::Result as Told;
 use likewise_proto::command::v1::{
-    CommandOutcome, CountConsistency, CurrentRelation, GetOperationRequest, GetOperationResponse, OperationVerdict,
-    SetLikeRequest, SetLikeResponse,
+    BatchSetLikeRequest, BatchSetLikeResponse, GetOperationRequest, GetOperationResponse, SetLikeRequest,
+    SetLikeResponse, SetLikeResult, SetLikeStreamRequest,
 };
 use likewise_proto::convert;
-use sha2::{Digest as _, Sha256};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
-use tonic::{Code, Request, Response, Status};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::{Faults, RETRY_AFTER, SHARD, failed, shard_away, token_user, wire_state};
+use super::stream::{Answers, Conversation};
+use super::told::{current, error, leaves_open, respond, unanswered, verdict};
+use super::{Faults, failed, parse, shard_away, token_user};
 use crate::app::policies::Policies;
 use crate::app::shards::{Shard, Shards};
 use crate::config::Settings;
-use crate::intent::{Answer, Current, DEVICE_HASH_BYTES, Intent, Told, Unanswered};
+use crate::intent::Intent;
+use crate::metrics::StreamMetrics;
 use crate::store::operations;
 
-/// Keeps hashes of devices apart from hashes of other things.
-const DEVICE_HASH_DOMAIN: &[u8] = b"likewise device\0";
+/// Commands in one `BatchSetLike`.
+const ITEMS_MAX: usize = 100;
 
-/// Commands of end users.
+/// Commands of end users. Clones share everything.
+#[derive(Clone)]
 pub(crate) struct Commands {
     pub(crate) shards: Arc<Shards>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) settings: Arc<Settings>,
+    /// Verifies the users of a stream.
+    pub(crate) verifier: Verifier,
+    pub(crate) streams: StreamMetrics,
+    /// Streams end when the process is asked to.
+    pub(crate) draining: CancellationToken,
 }
 
 impl Commands {
@@ -49,53 +57,28 @@ impl Commands {
         deadline::remaining().map_or(most, |left| most.min(left - left / 16))
     }
 
-    fn parse(&self, user_id: UserId, message: &SetLikeRequest) -> Result<Intent, Status> {
+    /// One command.
+    pub(super) fn parse(&self, user: &UserId, message: &SetLikeRequest) -> Result<Intent, Status> {
         let mut faults = Faults::default();
-        let video_id = faults.id("video_id", VideoId::parse(&message.video_id));
-        let operation_id = faults.id("operation_id", OperationId::parse(&message.operation_id));
-        let desired_state = convert::parse_like_state(message.desired_state);
-        if desired_state.is_none() {
-            faults.add("desired_state", "must be LIKED or UNLIKED");
-        }
-        let device = message.device_id.as_deref().map(|id| faults.id("device_id", DeviceId::parse(id)));
-        let dated = operation_id.as_ref().and_then(operation::dated);
-        if self.settings.require_dated_ids && operation_id.is_some() && dated.is_none() {
-            faults.add("operation_id", "must be a UUIDv7");
-        }
-        let (Some(video_id), Some(operation_id), Some(desired_state), true) =
-            (video_id, operation_id, desired_state, faults.0.is_empty())
-        else {
-            return Err(faults.refuse());
-        };
-        Ok(Intent {
-            user_id,
-            operation_id,
-            command: Command {
-                video_id,
-                desired_state,
-                dated,
-                base_version: message.base_version,
-                refusal: None,
-                cause: Cause::User,
-            },
-            client_sequence: message.client_sequence,
-            device_hash: device.flatten().as_ref().map(device_hash),
-        })
+        let intent = parse::intent(user, message, self.settings.require_dated_ids, "", &mut faults);
+        intent.filter(|_| faults.0.is_empty()).ok_or_else(|| faults.refuse())
     }
-}
 
-fn device_hash(device: &DeviceId) -> [u8; DEVICE_HASH_BYTES] {
-    let hash: [u8; 32] = Sha256::new().chain_update(DEVICE_HASH_DOMAIN).chain_update(device.expose()).finalize().into();
-    let mut kept = [0; DEVICE_HASH_BYTES];
-    kept.copy_from_slice(&hash[..DEVICE_HASH_BYTES]);
-    kept
-}
+    fn parse_all(&self, user: &UserId, messages: &[SetLikeRequest]) -> Result<Vec<Intent>, Status> {
+        let mut faults = Faults::default();
+        if messages.is_empty() || messages.len() > ITEMS_MAX {
+            faults.add("items", format!("must hold 1..{ITEMS_MAX} commands"));
+        }
+        let mut intents = Vec::with_capacity(messages.len());
+        for (place, message) in messages.iter().take(ITEMS_MAX).enumerate() {
+            let prefix = format!("items[{place}].");
+            intents.extend(parse::intent(user, message, self.settings.require_dated_ids, &prefix, &mut faults));
+        }
+        if faults.0.is_empty() { Ok(intents) } else { Err(faults.refuse()) }
+    }
 
-#[tonic::async_trait]
-impl LikeCommandService for Commands {
-    async fn set_like(&self, request: Request<SetLikeRequest>) -> Result<Response<SetLikeResponse>, Status> {
-        let user = token_user(&auth::user(&request)?)?;
-        let mut intent = self.parse(user, request.get_ref())?;
+    /// Finds a verdict for a command.
+    pub(super) async fn set(&self, mut intent: Intent) -> Result<SetLikeResponse, Status> {
         let shard = self.shard(&intent.user_id)?;
         // What is no longer visible can always be unliked.
         if intent.command.desired_state == LikeState::Liked {
@@ -103,7 +86,60 @@ impl LikeCommandService for Commands {
         }
         let operation_id = intent.operation_id.clone();
         let answer = shard.submit(intent, self.patience()).await.map_err(unanswered)?;
-        respond(shard.number, &operation_id, &answer).map(Response::new)
+        respond(shard.number, &operation_id, &answer)
+    }
+
+    /// Commands of one relation, in order; none goes past one that may still be decided.
+    async fn set_in_order(&self, intents: Vec<(usize, Intent)>) -> Vec<(usize, SetLikeResult)> {
+        let mut results = Vec::with_capacity(intents.len());
+        let mut is_open = false;
+        for (place, intent) in intents {
+            let told = if is_open { Err(errors::outcome_pending()) } else { self.set(intent).await };
+            is_open = told.as_ref().is_err_and(leaves_open);
+            results.push((place, result(told)));
+        }
+        results
+    }
+}
+
+/// Verdict or error of one command among several.
+pub(super) fn result(told: Result<SetLikeResponse, Status>) -> SetLikeResult {
+    SetLikeResult { result: Some(told.map_or_else(|status| Told::Error(error(&status)), Told::Response)) }
+}
+
+#[tonic::async_trait]
+impl LikeCommandService for Commands {
+    type SetLikeStreamStream = Answers;
+
+    async fn set_like(&self, request: Request<SetLikeRequest>) -> Result<Response<SetLikeResponse>, Status> {
+        let user = token_user(&auth::user(&request)?)?;
+        let intent = self.parse(&user, request.get_ref())?;
+        self.set(intent).await.map(Response::new)
+    }
+
+    async fn batch_set_like(
+        &self,
+        request: Request<BatchSetLikeRequest>,
+    ) -> Result<Response<BatchSetLikeResponse>, Status> {
+        let user = token_user(&auth::user(&request)?)?;
+        let intents = self.parse_all(&user, &request.get_ref().items)?;
+        let mut relations: HashMap<VideoId, Vec<(usize, Intent)>> = HashMap::with_capacity(intents.len());
+        for (place, intent) in intents.into_iter().enumerate() {
+            relations.entry(intent.command.video_id.clone()).or_default().push((place, intent));
+        }
+        let told = join_all(relations.into_values().map(|intents| self.set_in_order(intents))).await;
+        let mut results: Vec<(usize, SetLikeResult)> = told.into_iter().flatten().collect();
+        results.sort_unstable_by_key(|(place, _)| *place);
+        let results = results.into_iter().map(|(_, result)| result).collect();
+        Ok(Response::new(BatchSetLikeResponse { results }))
+    }
+
+    async fn set_like_stream(
+        &self,
+        request: Request<Streaming<SetLikeStreamRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        auth::service(&request)?;
+        Ok(Response::new(Conversation::begin(self.clone(), request.into_inner())))
     }
 
     async fn get_operation(
@@ -129,126 +165,5 @@ impl LikeCommandService for Commands {
             decided_at: Some(convert::timestamp(found.decided_at)),
             current: Some(current(&found.current)),
         }))
-    }
-}
-
-fn respond(shard: u16, operation_id: &OperationId, answer: &Answer) -> Result<SetLikeResponse, Status> {
-    let told = match answer.told {
-        Told::Refused(refusal) => return Err(refused(refusal, answer.now)),
-        Told::Verdict { verdict, .. } if verdict.outcome == Outcome::AccountNotActive => {
-            let message = "the account is not active";
-            return Err(errors::refused(Code::FailedPrecondition, "ACCOUNT_NOT_ACTIVE", message));
-        }
-        Told::Verdict { verdict, .. } => verdict,
-    };
-    Ok(SetLikeResponse {
-        operation: Some(verdict(operation_id, &told)),
-        current: Some(current(&answer.current)),
-        position: Position { shard, offset: answer.changed_in }.to_string(),
-        count_consistency: CountConsistency::Eventual.into(),
-        retry_after: answer.retry_after.and_then(|wait| prost_types::Duration::try_from(wait).ok()),
-    })
-}
-
-fn verdict(operation_id: &OperationId, verdict: &Verdict) -> OperationVerdict {
-    let outcome = match verdict.outcome {
-        Outcome::Applied => CommandOutcome::Applied,
-        Outcome::Unchanged => CommandOutcome::Unchanged,
-        Outcome::StaleBase => CommandOutcome::StaleBase,
-        Outcome::RateLimited => CommandOutcome::RateLimited,
-        Outcome::Frozen => CommandOutcome::Frozen,
-        Outcome::AccountNotActive => CommandOutcome::AccountNotActive,
-    };
-    OperationVerdict {
-        operation_id: operation_id.to_string(),
-        outcome: outcome.into(),
-        state: convert::like_state(verdict.state).into(),
-        relation_version: verdict.version,
-    }
-}
-
-fn current(now: &Current) -> CurrentRelation {
-    let (state, relation_version, state_changed_at) = wire_state(now);
-    CurrentRelation { state, relation_version, state_changed_at }
-}
-
-fn unanswered(why: Unanswered) -> Status {
-    match why {
-        Unanswered::Overloaded => errors::overloaded(RETRY_AFTER),
-        Unanswered::Unavailable => shard_away(),
-        Unanswered::Pending => errors::outcome_pending(),
-        Unanswered::Failed => errors::internal(),
-    }
-}
-
-fn refused(refusal: Refusal, now: OffsetDateTime) -> Status {
-    let precondition = |reason, message: &str| errors::refused(Code::FailedPrecondition, reason, message);
-    match refusal {
-        Refusal::OperationIdReused => errors::refused(
-            Code::AlreadyExists,
-            "OPERATION_ID_REUSED",
-            "the operation id belongs to another video or another desired state; draw a new id for a new intent",
-        ),
-        Refusal::ShardClosed => errors::unavailable(SHARD, RETRY_AFTER),
-        Refusal::OperationExpired => errors::refused_with(
-            Code::FailedPrecondition,
-            "OPERATION_EXPIRED",
-            "the operation id tells a time outside the accepted window; draw a new id for the same intent",
-            &[("server_time", now.format(&Rfc3339).unwrap_or_default())],
-        ),
-        Refusal::Policy(PolicyRefusal::VideoNotFound) => {
-            errors::refused(Code::NotFound, "VIDEO_NOT_FOUND", "there is no such video")
-        }
-        // Says no more than that this user does not get to see it.
-        Refusal::Policy(PolicyRefusal::VideoNotVisible) => {
-            errors::refused(Code::NotFound, "VIDEO_NOT_VISIBLE", "the video is not visible to this user")
-        }
-        Refusal::Policy(PolicyRefusal::VideoGone) => {
-            precondition("VIDEO_GONE", "the video was deleted or taken down; it can still be unliked")
-        }
-        Refusal::Policy(PolicyRefusal::InteractionBlocked) => {
-            precondition("INTERACTION_BLOCKED", "the author and this user do not interact")
-        }
-        Refusal::Policy(PolicyRefusal::AuthorityUnavailable) => errors::unavailable("policy", RETRY_AFTER),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_refusal_has_the_code_and_reason_of_the_contract() {
-        let now = time::macros::datetime!(2026-01-15 12:00 UTC);
-        for (refusal, code, reason) in [
-            (Refusal::OperationIdReused, Code::AlreadyExists, "OPERATION_ID_REUSED"),
-            (Refusal::ShardClosed, Code::Unavailable, "RELATION_SHARD_UNAVAILABLE"),
-            (Refusal::OperationExpired, Code::FailedPrecondition, "OPERATION_EXPIRED"),
-            (Refusal::Policy(PolicyRefusal::VideoNotFound), Code::NotFound, "VIDEO_NOT_FOUND"),
-            (Refusal::Policy(PolicyRefusal::VideoNotVisible), Code::NotFound, "VIDEO_NOT_VISIBLE"),
-            (Refusal::Policy(PolicyRefusal::VideoGone), Code::FailedPrecondition, "VIDEO_GONE"),
-            (Refusal::Policy(PolicyRefusal::InteractionBlocked), Code::FailedPrecondition, "INTERACTION_BLOCKED"),
-            (Refusal::Policy(PolicyRefusal::AuthorityUnavailable), Code::Unavailable, "POLICY_UNAVAILABLE"),
-        ] {
-            let status = refused(refusal, now);
-            assert_eq!((status.code(), errors::reason(&status).as_deref()), (code, Some(reason)));
-        }
-        for (why, code, reason) in [
-            (Unanswered::Overloaded, Code::ResourceExhausted, "OVERLOADED"),
-            (Unanswered::Unavailable, Code::Unavailable, "RELATION_SHARD_UNAVAILABLE"),
-            (Unanswered::Pending, Code::Aborted, "OUTCOME_PENDING"),
-            (Unanswered::Failed, Code::Internal, "INTERNAL"),
-        ] {
-            let status = unanswered(why);
-            assert_eq!((status.code(), errors::reason(&status).as_deref()), (code, Some(reason)));
-        }
-    }
-
-    #[test]
-    fn inv_27_a_device_is_kept_as_a_hash_only() {
-        let device = DeviceId::parse("device-a").expect("an id");
-        assert_eq!(device_hash(&device), device_hash(&device));
-        assert_ne!(device_hash(&device), device_hash(&DeviceId::parse("device-b").expect("an id")));
-        assert!(!device_hash(&device).windows(3).any(|part| b"device-a".windows(3).any(|other| other == part)));
     }
 }

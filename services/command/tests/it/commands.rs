@@ -9,7 +9,7 @@ use crate::authority::Authority;
 use crate::rig::{Running, User, count, fresh_id, keys, refusal, request, told, verdict};
 
 /// A service with one shard and a public video V1, V2; and a connection to the shard.
-async fn started(changes: &[(&str, &str)]) -> (Running, tokio_postgres::Client, TestConfig) {
+pub async fn started(changes: &[(&str, &str)]) -> (Running, tokio_postgres::Client, TestConfig) {
     let authority = Authority::default();
     authority.publish("V1");
     authority.publish("V2");

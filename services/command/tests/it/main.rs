@@ -6,6 +6,7 @@ mod commands;
 mod facts;
 mod history;
 mod lock;
+mod many;
 mod policy;
 mod rig;
 mod shards;
