@@ -2,6 +2,7 @@
 //! public RPCs, killed and started again.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub, clippy::large_futures)]
 
+mod accounts;
 mod agree;
 mod crash;
 mod errors;

@@ -117,6 +117,7 @@ impl Stage {
             state_changed_at: Some(timestamp(at)),
             operation_id: operation(),
             cause: ChangeCause::User.into(),
+            hidden: None,
         };
         let mut headers = async_nats::HeaderMap::new();
         headers.insert("Likewise-Event-Id", event_id.as_str());

@@ -3,4 +3,5 @@
 pub(crate) mod maintenance;
 pub(crate) mod policies;
 pub(crate) mod shards;
+pub(crate) mod sweeps;
 pub(crate) mod writer;

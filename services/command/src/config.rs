@@ -83,6 +83,12 @@ pub struct Settings {
     pub outbox_partition_rows: u64,
     /// Empty outbox partitions kept ahead.
     pub outbox_partitions_ahead: u64,
+    /// Relations swept in one transaction.
+    pub sweep_rows: u32,
+    /// Relations swept per second and shard.
+    pub sweep_rows_per_s: u32,
+    /// How often is looked for sweeps nobody spoke of, in milliseconds.
+    pub sweep_interval_ms: u64,
     /// Pause between two passes of the maintenance, in milliseconds.
     pub maintenance_interval_ms: u64,
 }
@@ -170,6 +176,9 @@ impl Validate for Settings {
         within("operation_weeks_ahead", self.operation_weeks_ahead.into(), 2, 52);
         within("outbox_partition_rows", self.outbox_partition_rows, 1, 1_000_000_000);
         within("outbox_partitions_ahead", self.outbox_partitions_ahead, 2, 16);
+        within("sweep_rows", self.sweep_rows.into(), 1, 1_000);
+        within("sweep_rows_per_s", self.sweep_rows_per_s.into(), self.sweep_rows.into(), 1_000_000);
+        within("sweep_interval_ms", self.sweep_interval_ms, 10, 3_600_000);
         within("maintenance_interval_ms", self.maintenance_interval_ms, 10, 86_400_000);
         if self.shard_servers.is_empty() {
             faults.push(Fault::new("shard_servers", "must name at least one server"));

@@ -102,7 +102,12 @@ impl Projection for Accounts {
         let (projection, lane) = (self.name(), lane.to_string());
         let owner = Owner { projection: &projection, lane: &lane, epoch: owner_epoch };
         let applied = accounts::apply(&self.shard.pool, self.shard.number, owner, &changed, &unreadable).await;
-        if applied.map_err(|error| retry(&error))? { Ok(()) } else { Err(ApplyError::Fenced) }
+        if !applied.map_err(|error| retry(&error))? {
+            return Err(ApplyError::Fenced);
+        }
+        // A changed state may have asked for a sweep.
+        self.shard.sweep.notify_one();
+        Ok(())
     }
 
     async fn fence(&self, lane: &Lane, owner_epoch: i64) -> Result<(), ApplyError> {

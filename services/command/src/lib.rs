@@ -44,14 +44,14 @@ use tonic::service::Routes;
 pub use config::{DEFAULTS, Settings};
 pub use publisher::LANE_CLASS;
 
-use crate::app::maintenance;
 use crate::app::policies::Policies;
 use crate::app::shards::{Shard, Shards};
 use crate::app::writer::{Link, Writer};
+use crate::app::{maintenance, sweeps};
 use crate::clients::Authority;
 use crate::consumer::{AUTHORITY_LANE, Accounts, follow};
 use crate::grpc::{Commands, Facts};
-use crate::metrics::{StreamMetrics, WriterMetrics};
+use crate::metrics::{StreamMetrics, SweepMetrics, WriterMetrics};
 use crate::publisher::RelationOutbox;
 use crate::store::shard;
 
@@ -127,6 +127,9 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
             let pass =
                 maintenance::run(Arc::clone(shard), Arc::clone(&settings), metrics.clone(), context.stop.clone());
             context.spawn("command partitions", pass);
+            let swept = SweepMetrics::new(&context.metrics);
+            let work = sweeps::run(Arc::clone(shard), Arc::clone(&settings), swept, context.stop.clone());
+            context.spawn("command sweeps", work);
         }
     }
     if settings.api {

@@ -114,6 +114,29 @@ impl WriterMetrics {
     }
 }
 
+/// Sweeps over the relations of accounts.
+#[derive(Clone)]
+pub(crate) struct SweepMetrics {
+    waiting: Gauges,
+    oldest: Gauges,
+}
+
+impl SweepMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let oldest = "How long the oldest sweep of an account has waited or worked";
+        Self {
+            waiting: metrics.gauges("likewise_command_sweeps", "Sweeps of accounts that are not finished"),
+            oldest: metrics.gauges("likewise_command_sweep_oldest_seconds", oldest),
+        }
+    }
+
+    pub(crate) fn waiting(&self, shard: u16, sweeps: u64, oldest: Duration) {
+        let label = label(shard);
+        self.waiting.get_or_create(&label).set(f64::from(u32::try_from(sweeps).unwrap_or(u32::MAX)));
+        self.oldest.get_or_create(&label).set(oldest.as_secs_f64());
+    }
+}
+
 /// Commands of streams that are read and not answered.
 #[derive(Clone)]
 pub(crate) struct StreamMetrics {

@@ -5,10 +5,10 @@ use likewise_kit::lanes::{
     Error, Lane, Outbox, OutboxMessage, OutboxWatermarks, ShardMeta, last_evidence, record_evidence, shard_meta,
 };
 use likewise_kit::pg::Pool;
-use likewise_proto::convert::{RELATION_CHANGED, relation_changed};
+use likewise_proto::convert::{RELATION_CHANGED, RELATION_HIDDEN_CHANGED, relation_changed, relation_hidden_changed};
 use prost::Message as _;
 
-use crate::store::outbox::{Stored, read_after, watermarks};
+use crate::store::outbox::{Event, Stored, read_after, watermarks};
 
 /// Class of the lanes that carry relations.
 pub const LANE_CLASS: &str = "rel";
@@ -20,11 +20,15 @@ pub(crate) struct RelationOutbox {
 }
 
 fn message(stored: &Stored) -> OutboxMessage {
+    let (schema, payload) = match &stored.event {
+        Event::Changed(event) => (RELATION_CHANGED, relation_changed(event).encode_to_vec()),
+        Event::HiddenChanged(event) => (RELATION_HIDDEN_CHANGED, relation_hidden_changed(event).encode_to_vec()),
+    };
     OutboxMessage {
-        seq: stored.event.seq,
-        event_id: stored.event.event_id,
-        schema: RELATION_CHANGED,
-        payload: Bytes::from(relation_changed(&stored.event).encode_to_vec()),
+        seq: stored.seq,
+        event_id: stored.event_id,
+        schema,
+        payload: Bytes::from(payload),
         created_at: stored.created_at,
     }
 }

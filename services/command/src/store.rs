@@ -10,6 +10,7 @@ pub mod operations;
 pub mod outbox;
 pub mod partitions;
 pub mod shard;
+pub mod sweeps;
 pub mod writer;
 
 use deadpool_postgres::{Object, PoolError};

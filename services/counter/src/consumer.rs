@@ -1,7 +1,7 @@
 //! Messages of the relation lanes: read here into changes, and handed to the projector.
 
 use likewise_kit::lanes::{ApplyError, Lane, LaneMessage, Projection};
-use likewise_proto::convert::{RELATION_CHANGED, parse_relation_changed};
+use likewise_proto::convert::{RELATION_CHANGED, RELATION_HIDDEN_CHANGED, parse_relation_changed};
 use likewise_proto::events::v1::RelationChanged;
 use prost::Message as _;
 
@@ -12,13 +12,16 @@ use crate::store::display::Unreadable;
 /// Class of the lanes that carry relations.
 pub const LANE_CLASS: &str = "rel";
 
-/// What a message says, or why it cannot be understood.
+/// What a message says, or why it cannot be understood. A change of the second axis alone says nothing here yet: the raw
+/// count does not move with it.
 ///
 /// # Errors
 /// The reason, in our words.
-pub fn read(message: &LaneMessage) -> Result<Change, String> {
-    if message.schema != RELATION_CHANGED {
-        return Err(format!("schema {:?} is not known here", message.schema));
+pub fn read(message: &LaneMessage) -> Result<Option<Change>, String> {
+    match message.schema.as_str() {
+        RELATION_CHANGED => {}
+        RELATION_HIDDEN_CHANGED => return Ok(None),
+        other => return Err(format!("schema {other:?} is not known here")),
     }
     let wire = RelationChanged::decode(message.payload.clone()).map_err(|error| error.to_string())?;
     let event = parse_relation_changed(&wire).map_err(|error| error.to_string())?;
@@ -34,7 +37,7 @@ pub fn read(message: &LaneMessage) -> Result<Change, String> {
             "a change travels under another number than it was committed with"
         );
     }
-    Ok(Change {
+    Ok(Some(Change {
         offset: message.offset,
         event_id: event.event_id,
         source_seq: event.seq,
@@ -42,7 +45,7 @@ pub fn read(message: &LaneMessage) -> Result<Change, String> {
         user: event.user_id,
         version,
         state: event.state,
-    })
+    }))
 }
 
 fn unreadable(message: &LaneMessage, reason: String) -> Unreadable {
@@ -65,7 +68,7 @@ impl Projection for Projector {
         let mut broken = Vec::new();
         for message in batch {
             match read(message) {
-                Ok(change) => changes.push(change),
+                Ok(change) => changes.extend(change),
                 Err(reason) => broken.push(unreadable(message, reason)),
             }
         }

@@ -62,10 +62,13 @@ impl ReverseProjection {
     }
 }
 
-/// What a message says, or why it cannot be folded.
-fn decode(lane: &Lane, message: &LaneMessage) -> Result<RelationChanged, String> {
-    if message.schema != convert::RELATION_CHANGED {
-        return Err(format!("unknown schema {:?}", message.schema));
+/// What a message says, or why it cannot be folded. Whether a like counts is nothing to the order of likers: who may be
+/// shown is asked at read time.
+fn decode(lane: &Lane, message: &LaneMessage) -> Result<Option<RelationChanged>, String> {
+    match message.schema.as_str() {
+        convert::RELATION_CHANGED => {}
+        convert::RELATION_HIDDEN_CHANGED => return Ok(None),
+        other => return Err(format!("unknown schema {other:?}")),
     }
     let wire = events::RelationChanged::decode(message.payload.clone()).map_err(|error| error.to_string())?;
     let event = convert::parse_relation_changed(&wire).map_err(|error| error.to_string())?;
@@ -85,7 +88,7 @@ fn decode(lane: &Lane, message: &LaneMessage) -> Result<RelationChanged, String>
         // Folded all the same: the version decides. But the lane promises that the two are one number.
         tracing::error!(%lane, offset = %message.offset, seq = event.seq, "sequence number and offset disagree");
     }
-    Ok(event)
+    Ok(Some(event))
 }
 
 fn retry(error: &Error) -> ApplyError {
@@ -105,7 +108,7 @@ impl Projection for ReverseProjection {
         let mut events: Vec<(Offset, RelationChanged)> = Vec::with_capacity(batch.len());
         for message in batch {
             match decode(lane, message) {
-                Ok(event) => events.push((message.offset, event)),
+                Ok(event) => events.extend(event.map(|event| (message.offset, event))),
                 Err(reason) => self.quarantine(&name, message, &reason).await?,
             }
         }
@@ -168,6 +171,7 @@ mod tests {
             state_changed_at: Some(Timestamp { seconds: 1_700_000_000, nanos: 5_000 }),
             operation_id: "op".to_owned(),
             cause: 1,
+            hidden: None,
         }
     }
 
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_good_message_is_understood() {
-        let event = decode(&LANE, &message(&wire())).expect("a good message");
+        let event = decode(&LANE, &message(&wire())).expect("a good message").expect("a change");
         assert_eq!((event.version, event.seq, event.user_id.as_str()), (3, 5, "lin"));
         let elsewhere = events::RelationChanged { source_commit_seq: 6, ..wire() };
         assert!(decode(&LANE, &message(&elsewhere)).is_ok(), "a finding, but the version decides");
@@ -207,6 +211,8 @@ mod tests {
         assert!(bad(|wire| wire.event_id = Uuid::from_u128(8).to_string()).contains("event"));
         let other = LaneMessage { schema: "likewise.events.v1.Other".to_owned(), ..message(&wire()) };
         assert!(decode(&LANE, &other).expect_err("another schema").contains("Other"));
+        let hidden = LaneMessage { schema: convert::RELATION_HIDDEN_CHANGED.to_owned(), ..message(&wire()) };
+        assert_eq!(decode(&LANE, &hidden), Ok(None), "nothing to the order of likers");
         let cut = LaneMessage { payload: Bytes::from_static(&[0x0a, 0xff]), ..message(&wire()) };
         assert!(decode(&LANE, &cut).is_err());
     }

@@ -68,7 +68,7 @@ pub fn groups(contract: &Contract, events: impl IntoIterator<Item = (Offset, Rel
 #[cfg(test)]
 mod tests {
     use likewise_domain::id::OperationId;
-    use likewise_domain::relation::Cause;
+    use likewise_domain::relation::{Cause, Hidden};
     use time::Duration;
 
     use super::*;
@@ -106,6 +106,7 @@ mod tests {
                 state_changed_at: OffsetDateTime::UNIX_EPOCH + Duration::seconds(version.cast_signed()),
                 operation_id: OperationId::parse("op").expect("an id"),
                 cause: Cause::User,
+                hidden: Hidden::default(),
             };
             (Offset { epoch: 0, seq }, changed)
         };

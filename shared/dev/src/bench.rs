@@ -8,6 +8,7 @@ mod counter;
 mod cpu;
 mod door;
 mod fold;
+mod gateway;
 mod hot_row;
 mod load;
 mod mix;

@@ -1,7 +1,7 @@
 //! A running product: the stack, one standalone process, and people who speak to it.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -56,6 +56,11 @@ impl Site {
         self.process.kill().await;
         self.process = Process::run(&self.program, &self.config, &pairs(&self.environment)).await?;
         Ok(())
+    }
+
+    /// The binary with all services.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The keys that tokens are signed with.

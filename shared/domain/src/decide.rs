@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::id::VideoId;
 use crate::operation;
-use crate::relation::{Cause, LikeState, effective_version};
+use crate::relation::{Cause, Hidden, HiddenReasons, LikeState, effective_version};
 
 /// A verdict that is recorded, and so final for its operation id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,6 +135,8 @@ pub struct Relation {
     pub window_started_at: OffsetDateTime,
     /// Changes in that window.
     pub transitions: u32,
+    /// Whether the like counts, as stored.
+    pub hidden: Hidden,
 }
 
 /// What a command asks for.
@@ -165,6 +167,8 @@ pub struct ShardFacts {
     pub account_active: bool,
     /// A risk act freezes the user or the video.
     pub frozen: bool,
+    /// Why a like of this user and video is not counted, by risk acts and the account's state.
+    pub hides: HiddenReasons,
 }
 
 /// What to do with a command whose base version is not the effective one.
@@ -254,6 +258,8 @@ pub fn decide(
         state_changed_at: relation.map_or(now, |relation| now.max(relation.state_changed_at + Duration::MICROSECOND)),
         window_started_at: window.map_or(now, |relation| relation.window_started_at),
         transitions: window.map_or(1, |relation| relation.transitions + 1),
+        // Every change carries the second axis with it.
+        hidden: relation.map_or_else(Hidden::default, |relation| relation.hidden).with(facts.hides, facts.epoch),
     };
     let verdict = Verdict { outcome: Outcome::Applied, state: next.state, version: next.version };
     Decision::Decided(verdict, Some(next))

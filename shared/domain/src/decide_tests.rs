@@ -8,7 +8,8 @@ use crate::relation::VERSION_EPOCH_SHIFT;
 
 const START: OffsetDateTime = datetime!(2026-01-15 12:00 UTC);
 const RULES: Rules = Rules { base: BasePolicy::Reject, transitions_max: 5, transition_window: Duration::minutes(1) };
-const FACTS: ShardFacts = ShardFacts { epoch: 0, open: true, account_active: true, frozen: false };
+const FACTS: ShardFacts =
+    ShardFacts { epoch: 0, open: true, account_active: true, frozen: false, hides: HiddenReasons::NONE };
 
 fn video(name: &str) -> VideoId {
     VideoId::parse(name).expect("well-formed")
@@ -19,7 +20,14 @@ fn command(desired_state: LikeState) -> Command {
 }
 
 fn relation(state: LikeState, version: u64) -> Relation {
-    Relation { state, version, state_changed_at: START, window_started_at: START, transitions: 1 }
+    Relation {
+        state,
+        version,
+        state_changed_at: START,
+        window_started_at: START,
+        transitions: 1,
+        hidden: Hidden::default(),
+    }
 }
 
 fn outcome(decision: Decision) -> Option<Outcome> {
@@ -76,6 +84,7 @@ fn any_facts() -> impl Strategy<Value = ShardFacts> {
         0 => ShardFacts { open: false, ..FACTS },
         1 => ShardFacts { account_active: false, ..FACTS },
         2 => ShardFacts { frozen: true, ..FACTS },
+        3 => ShardFacts { hides: HiddenReasons::RISK, ..FACTS },
         _ => FACTS,
     })
 }
@@ -95,6 +104,8 @@ proptest! {
             if let (Some(before), Some(after)) = (before, shard.relation) && before != after {
                 prop_assert_eq!(after.version, before.version + 1);
                 prop_assert!(after.state_changed_at > before.state_changed_at);
+                let changed = u64::from(after.hidden.reasons != before.hidden.reasons);
+                prop_assert_eq!(after.hidden, Hidden { version: before.hidden.version + changed, reasons: facts.hides });
             }
         }
         let versions: Vec<u64> = shard.events.iter().map(|event| event.0).collect();
@@ -210,7 +221,7 @@ fn the_questions_come_in_their_order() {
         refusal: Some(PolicyRefusal::VideoNotFound),
         ..command(LikeState::Liked)
     };
-    let mut facts = ShardFacts { epoch: 0, open: false, account_active: false, frozen: true };
+    let mut facts = ShardFacts { open: false, account_active: false, frozen: true, ..FACTS };
     let held = relation(LikeState::Liked, 3);
     let decide_now = |command: &Command, facts: &ShardFacts| decide(Some(&held), None, command, facts, &RULES, START);
     assert_eq!(decide_now(&command, &facts), Decision::Refused(Refusal::ShardClosed));
@@ -230,7 +241,7 @@ fn the_questions_come_in_their_order() {
 
 #[test]
 fn the_system_meets_only_the_barrier_and_the_same_state() {
-    let facts = ShardFacts { epoch: 0, open: true, account_active: false, frozen: true };
+    let facts = ShardFacts { account_active: false, frozen: true, ..FACTS };
     let held = relation(LikeState::Liked, 3);
     let system = |cause, desired_state| Command {
         dated: Some(START - Duration::days(30)),

@@ -18,6 +18,15 @@ const _: () = assert!(
     "an accepted id could outlive its record"
 );
 
+/// Ids that begin so are the system's own; no client may send one.
+pub const RESERVED_PREFIX: &str = "lw:";
+
+/// Whether the id is one of the system's own.
+#[must_use]
+pub fn is_reserved(id: &OperationId) -> bool {
+    id.as_str().starts_with(RESERVED_PREFIX)
+}
+
 /// The time a UUIDv7 tells, to the millisecond; `None` for an id that tells none.
 #[must_use]
 pub fn dated(id: &OperationId) -> Option<OffsetDateTime> {

@@ -20,6 +20,8 @@ pub(crate) struct Shard {
     pub(crate) queue: Queue,
     /// Wakes the maintenance before its time.
     pub(crate) maintain: Notify,
+    /// Wakes the sweeps before their time.
+    pub(crate) sweep: Notify,
     up: AtomicBool,
     problem: Mutex<String>,
 }
@@ -31,6 +33,7 @@ impl Shard {
             pool,
             queue: Queue::new(queue_max),
             maintain: Notify::new(),
+            sweep: Notify::new(),
             up: AtomicBool::new(false),
             problem: Mutex::new("not connected yet".to_owned()),
         }

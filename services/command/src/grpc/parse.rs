@@ -34,6 +34,10 @@ pub(super) fn intent(
         Some(id) => Some(faults.id(&field("device_id"), DeviceId::parse(id))?),
     };
     let operation_id = operation_id?;
+    if operation::is_reserved(&operation_id) {
+        faults.add(&field("operation_id"), "must not begin with \"lw:\"");
+        return None;
+    }
     let dated = operation::dated(&operation_id);
     if require_dated_ids && dated.is_none() {
         faults.add(&field("operation_id"), "must be a UUIDv7");

@@ -2,21 +2,35 @@
 
 use likewise_domain::id::{OperationId, UserId, VideoId};
 use likewise_domain::lane::Offset;
-use likewise_domain::relation::{Cause, RelationChanged};
+use likewise_domain::relation::{Cause, Hidden, HiddenReasons, RelationChanged, RelationHiddenChanged};
 use likewise_kit::pg::Pool;
 use time::OffsetDateTime;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::{Error, doing, epoch, rows, signed, state, unsigned};
 
 const READ_AFTER: &str = include_str!("outbox_read_after.sql");
 const WATERMARKS: &str = include_str!("outbox_watermarks.sql");
 
+/// What a row of the outbox says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A relation entered a state.
+    Changed(RelationChanged),
+    /// Whether a like counts has changed, and nothing else.
+    HiddenChanged(RelationHiddenChanged),
+}
+
 /// One row of the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
+    /// Dense number of the change.
+    pub seq: u64,
+    /// Random id of the change.
+    pub event_id: Uuid,
     /// The change.
-    pub event: RelationChanged,
+    pub event: Event,
     /// When its transaction ran.
     pub created_at: OffsetDateTime,
 }
@@ -36,24 +50,47 @@ fn stored(row: &Row, shard: u16) -> Result<Stored, Error> {
     let Offset { epoch, seq } =
         Offset { epoch: epoch(row.try_get(5).map_err(read)?), seq: unsigned(row.try_get(0).map_err(read)?) };
     let malformed = |what: &str| Error::Stored(format!("outbox row {seq} of shard {shard} holds no {what}"));
-    let cause: i16 = row.try_get(8).map_err(read)?;
-    Ok(Stored {
-        event: RelationChanged {
-            event_id: row.try_get(4).map_err(read)?,
-            user_id: UserId::parse(row.try_get(9).map_err(read)?).map_err(|_| malformed("user id"))?,
-            video_id: VideoId::parse(row.try_get(10).map_err(read)?).map_err(|_| malformed("video id"))?,
-            version: unsigned(row.try_get(1).map_err(read)?),
-            state: state(row.try_get(6).map_err(read)?)?,
-            previous_state: state(row.try_get(7).map_err(read)?)?,
+    let reasons = |code| HiddenReasons::from_code(code).ok_or_else(|| malformed("hidden reasons"));
+    let event_id = row.try_get(4).map_err(read)?;
+    let user_id = UserId::parse(row.try_get(9).map_err(read)?).map_err(|_| malformed("user id"))?;
+    let video_id = VideoId::parse(row.try_get(10).map_err(read)?).map_err(|_| malformed("video id"))?;
+    let (version, state) = (unsigned(row.try_get(1).map_err(read)?), state(row.try_get(6).map_err(read)?)?);
+    let state_changed_at = row.try_get(2).map_err(read)?;
+    let hidden =
+        Hidden { version: unsigned(row.try_get(13).map_err(read)?), reasons: reasons(row.try_get(14).map_err(read)?)? };
+    let kind: i16 = row.try_get(12).map_err(read)?;
+    let event = match kind {
+        1 => Event::Changed(RelationChanged {
+            event_id,
+            user_id,
+            video_id,
+            version,
+            state,
+            previous_state: super::state(row.try_get(7).map_err(read)?)?,
             shard,
             epoch,
             seq,
-            state_changed_at: row.try_get(2).map_err(read)?,
+            state_changed_at,
             operation_id: OperationId::parse(row.try_get(11).map_err(read)?).map_err(|_| malformed("operation id"))?,
-            cause: Cause::from_code(cause).ok_or_else(|| malformed("cause"))?,
-        },
-        created_at: row.try_get(3).map_err(read)?,
-    })
+            cause: Cause::from_code(row.try_get(8).map_err(read)?).ok_or_else(|| malformed("cause"))?,
+            hidden,
+        }),
+        2 => Event::HiddenChanged(RelationHiddenChanged {
+            event_id,
+            user_id,
+            video_id,
+            hidden,
+            previous_reasons: reasons(row.try_get(15).map_err(read)?)?,
+            version,
+            state,
+            state_changed_at,
+            shard,
+            epoch,
+            seq,
+        }),
+        _ => return Err(malformed("known kind")),
+    };
+    Ok(Stored { seq, event_id, event, created_at: row.try_get(3).map_err(read)? })
 }
 
 /// Committed and published.

@@ -21,6 +21,8 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "V0001__relation_shard", sql: include_str!("../../migrations/V0001__relation_shard.sql") },
     Migration { name: "V0002__apply_commands", sql: include_str!("../../migrations/V0002__apply_commands.sql") },
     Migration { name: "V0003__partitions", sql: include_str!("../../migrations/V0003__partitions.sql") },
+    Migration { name: "V0004__second_axis", sql: include_str!("../../migrations/V0004__second_axis.sql") },
+    Migration { name: "V0005__apply_commands", sql: include_str!("../../migrations/V0005__apply_commands.sql") },
 ];
 
 /// Schema of a shard.

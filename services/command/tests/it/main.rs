@@ -11,3 +11,4 @@ mod policy;
 mod rig;
 mod shards;
 mod statements;
+mod sweeps;

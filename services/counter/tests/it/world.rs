@@ -17,7 +17,7 @@ use likewise_counter::metrics::Metrics;
 use likewise_devstack::{TestConfig, TestStack};
 use likewise_domain::id::{OperationId, UserId, VideoId};
 use likewise_domain::lane::Offset;
-use likewise_domain::relation::{Cause, LikeState, RelationChanged};
+use likewise_domain::relation::{Cause, Hidden, LikeState, RelationChanged};
 use likewise_kit::config::{Common, Loader};
 use likewise_kit::lanes::{ApplyError, Lane, LaneMessage};
 use likewise_kit::pg::Servers;
@@ -286,6 +286,7 @@ pub(crate) fn event(shard: u16, seq: u64, word: &str) -> RelationChanged {
         state_changed_at: OffsetDateTime::now_utc(),
         operation_id: OperationId::parse("op").expect("an operation"),
         cause: Cause::User,
+        hidden: Hidden::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use likewise_devstack::{DevKeys, TestConfig, TestStack};
 use likewise_domain::id::{OperationId, UserId, VideoId};
 use likewise_domain::lane::Offset;
-use likewise_domain::relation::{Cause, LikeState, RelationChanged};
+use likewise_domain::relation::{Cause, Hidden, LikeState, RelationChanged};
 use likewise_kit::config::{Common, Loader};
 use likewise_kit::lanes::{ApplyError, Lane, LaneMessage, Projection as _};
 use likewise_kit::run::{self, Context, Program as _};
@@ -184,6 +184,7 @@ pub(crate) fn event(shard: u16, seq: u64, word: &str) -> RelationChanged {
         state_changed_at: OffsetDateTime::from_unix_timestamp(BEGIN + second).expect("a time"),
         operation_id: OperationId::parse("op").expect("an operation"),
         cause: Cause::User,
+        hidden: Hidden::default(),
     }
 }
 

@@ -51,7 +51,8 @@ impl Load {
         self.latencies.get(rank.saturating_sub(1)).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
     }
 
-    fn add(&mut self, told: Told, latency: Duration) {
+    /// One more answer.
+    pub(crate) fn add(&mut self, told: Told, latency: Duration) {
         match told {
             Told::Changed => {
                 self.right += 1;
@@ -66,12 +67,29 @@ impl Load {
         self.latencies.push(latency);
     }
 
-    fn join(&mut self, other: Self) {
+    /// The answers of another loop.
+    pub(crate) fn join(&mut self, other: Self) {
         self.right += other.right;
         self.changed += other.changed;
         self.wrong += other.wrong;
         self.first_wrong = self.first_wrong.take().or(other.first_wrong);
         self.latencies.extend(other.latencies);
+    }
+}
+
+impl Load {
+    /// No more answers come.
+    pub(crate) fn conclude(&mut self, took: Duration) {
+        self.took = took;
+        self.latencies.sort_unstable();
+    }
+
+    /// Counts the commands in the calls instead of the calls, if every one was answered as expected.
+    pub(crate) fn counting_commands(mut self, commands: usize) -> Self {
+        if self.wrong == 0 {
+            self.right = commands;
+        }
+        self
     }
 }
 
@@ -111,8 +129,7 @@ where
     for caller in callers.collect::<Vec<_>>() {
         whole.join(caller.await?);
     }
-    whole.took = begin.elapsed();
-    whole.latencies.sort_unstable();
+    whole.conclude(begin.elapsed());
     Ok(whole)
 }
 

@@ -2,8 +2,11 @@
 //! again and 10 % taken back. Every relation has one fate, so the answer to each command is known before it is sent.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use uuid::Uuid;
+
+use super::door::Sent;
 
 /// Commands in one cycle of the mix, and new likes among them.
 const CYCLE: usize = 10;
@@ -86,6 +89,44 @@ impl Mix {
     fn of(&self, relation: usize, kind: Kind, operation: Uuid) -> Planned {
         let (lap, user) = (relation / self.users, relation % self.users);
         Planned { kind, user, video: (lap + user * 31) % self.videos, operation }
+    }
+}
+
+/// Clients that were offline: batches of 100 commands of one user in the proportions of the mix.
+#[derive(Debug)]
+pub(crate) struct Offline {
+    users: Range<usize>,
+    videos: usize,
+    drawn: usize,
+}
+
+impl Offline {
+    /// Relations never repeat before each user has liked every video.
+    pub(crate) fn new(users: Range<usize>, videos: usize) -> Self {
+        Self { users, videos, drawn: 0 }
+    }
+
+    /// The next batches.
+    pub(crate) fn draw(&mut self, batches: usize) -> Vec<Vec<Sent>> {
+        (0..batches.max(1)).map(|_| self.next()).collect()
+    }
+
+    fn next(&mut self) -> Vec<Sent> {
+        let (lap, user) = (self.drawn / self.users.len(), self.users.start + self.drawn % self.users.len());
+        self.drawn += 1;
+        let planned = |place: usize, kind, operation| {
+            let video = (lap * 70 + place + user * 31) % self.videos;
+            Sent::of(&Planned { kind, user, video, operation })
+        };
+        let first: Vec<Uuid> = (0..70).map(|_| Uuid::now_v7()).collect();
+        let news = first.iter().enumerate().map(|(place, operation)| planned(place, Kind::New, *operation));
+        let repeats =
+            first.iter().enumerate().take(10).map(|(place, operation)| planned(place, Kind::Duplicate, *operation));
+        let others = (10..30).map(|place| {
+            let kind = if place < 20 { Kind::NoChange } else { Kind::Unlike };
+            planned(place, kind, Uuid::now_v7())
+        });
+        news.chain(repeats).chain(others).collect()
     }
 }
 
