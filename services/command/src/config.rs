@@ -49,6 +49,8 @@ pub struct Settings {
     pub stream_in_flight_max: usize,
     /// Longest wait for a verdict, in milliseconds.
     pub answer_timeout_ms: u64,
+    /// Longest wait for a read, in milliseconds.
+    pub read_timeout_ms: u64,
     /// Longest wait for a transaction's answer, in milliseconds.
     pub flight_timeout_ms: u64,
     /// First pause before connecting again, in milliseconds.
@@ -134,6 +136,12 @@ impl Settings {
         Duration::from_millis(self.answer_timeout_ms)
     }
 
+    /// See `read_timeout_ms`.
+    #[must_use]
+    pub const fn read_timeout(&self) -> Duration {
+        Duration::from_millis(self.read_timeout_ms)
+    }
+
     /// See `flight_timeout_ms`.
     #[must_use]
     pub const fn flight_timeout(&self) -> Duration {
@@ -160,6 +168,7 @@ impl Validate for Settings {
         within("flights_per_server_max", self.flights_per_server_max as u64, 0, 1_000);
         within("stream_in_flight_max", self.stream_in_flight_max as u64, 1, 100_000);
         within("answer_timeout_ms", self.answer_timeout_ms, 1, 600_000);
+        within("read_timeout_ms", self.read_timeout_ms, 1, 600_000);
         within("flight_timeout_ms", self.flight_timeout_ms, 100, 600_000);
         within("reconnect_ms_min", self.reconnect_ms_min, 1, self.reconnect_ms_max);
         within("reconnect_ms_max", self.reconnect_ms_max, 1, 600_000);

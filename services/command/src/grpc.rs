@@ -69,6 +69,17 @@ fn failed(error: &store::Error) -> Status {
     }
 }
 
+/// What a read of the store found, unless that takes too long: whoever reads is better told what is away.
+async fn within<T>(limit: Duration, read: impl Future<Output = Result<T, store::Error>>) -> Result<T, Status> {
+    match tokio::time::timeout(limit, read).await {
+        Ok(found) => found.map_err(|error| failed(&error)),
+        Err(_) => {
+            tracing::warn!("a shard does not answer in time");
+            Err(shard_away())
+        }
+    }
+}
+
 fn wire_state(current: &Current) -> (i32, u64, Option<Timestamp>) {
     let state: WireState = convert::like_state(current.state);
     (state.into(), current.version, current.changed_at.map(convert::timestamp))

@@ -223,7 +223,7 @@ fn serve(
         streams: StreamMetrics::new(&context.metrics),
         draining: context.draining.clone(),
     };
-    let facts = Facts { shards: Arc::clone(shards) };
+    let facts = Facts { shards: Arc::clone(shards), settings: Arc::clone(settings) };
     let routes = std::mem::take(&mut service.routes);
     service.routes =
         routes.add_service(LikeCommandServiceServer::new(commands)).add_service(RelationFactsServiceServer::new(facts));

@@ -96,6 +96,9 @@ fn failed(error: &Error) -> Status {
     }
 }
 
+/// What a fault of a text with a NUL byte says: no store of ours keeps one.
+const NO_NUL: &str = "must not hold a NUL character";
+
 fn account_of(done: Result<Done, Error>) -> Result<Account, Status> {
     match done.map_err(|error| failed(&error))? {
         Done::Account(account) => Ok(account),

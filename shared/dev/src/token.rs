@@ -61,7 +61,9 @@ impl Running {
     /// When nothing does.
     pub fn read() -> Result<Self> {
         let running = fs::read_to_string(Self::path()?).ok().and_then(|text| serde_json::from_str::<Self>(&text).ok());
-        match running.filter(|running| running.keys.is_dir()) {
+        // What was killed leaves its files behind.
+        let answers = |running: &Self| std::net::TcpStream::connect(&running.grpc).is_ok();
+        match running.filter(|running| running.keys.is_dir() && answers(running)) {
             Some(running) => Ok(running),
             None => bail!("nothing runs here. Type this in another terminal first:\n  cargo dev up"),
         }
@@ -73,6 +75,15 @@ impl Running {
 /// # Errors
 /// When `cargo dev up` does not run.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let valid = |name: &str| {
+        (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
+    };
+    for name in [Some(&arguments.user), arguments.operator.as_ref(), arguments.service.as_ref()].into_iter().flatten() {
+        if !valid(name) {
+            bail!("{name:?} is no name: 1..64 of the characters A-Z a-z 0-9 _ . : -");
+        }
+    }
     let keys = DevKeys::open(&Running::read()?.keys)?;
     let token = match (&arguments.operator, &arguments.service) {
         (Some(name), _) => keys.mint_operator(name, &arguments.role.iter().map(String::as_str).collect::<Vec<_>>()),

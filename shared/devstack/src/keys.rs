@@ -41,7 +41,7 @@ impl DevKeys {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         let fresh = || SigningKey::from_bytes(&rand::random::<[u8; 32]>());
         let keys = Self { folder: folder.to_path_buf(), people: fresh(), services: fresh() };
-        let public = [(PEOPLE, &keys.people), (SERVICES, &keys.services)].map(|(kid, key)| jwk(kid, key));
+        let public = [jwk(PEOPLE, &keys.people, &["users", "operators"]), jwk(SERVICES, &keys.services, &["services"])];
         write_secret(&keys.jwks(), serde_json::to_string_pretty(&json!({ "keys": public }))?.as_bytes())?;
         write_secret(&keys.people_file(), keys.people.to_pkcs8_pem(LineEnding::LF)?.as_bytes())?;
         write_secret(&keys.service_key(), keys.services.to_pkcs8_pem(LineEnding::LF)?.as_bytes())?;
@@ -147,9 +147,9 @@ fn part(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-fn jwk(kid: &str, key: &SigningKey) -> Value {
+fn jwk(kid: &str, key: &SigningKey, callers: &[&str]) -> Value {
     let x = URL_SAFE_NO_PAD.encode(key.verifying_key().to_bytes());
-    json!({ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x })
+    json!({ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x, "callers": callers })
 }
 
 fn now_s() -> u64 {

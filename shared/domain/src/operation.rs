@@ -1,6 +1,6 @@
 //! What an operation id tells about its age.
 
-use time::{Duration, OffsetDateTime};
+use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 use uuid::Uuid;
 
 use crate::id::OperationId;
@@ -27,7 +27,8 @@ pub fn is_reserved(id: &OperationId) -> bool {
     id.as_str().starts_with(RESERVED_PREFIX)
 }
 
-/// The time a UUIDv7 tells, to the millisecond; `None` for an id that tells none.
+/// The time a UUIDv7 tells, to the millisecond; `None` for an id that tells none. A time beyond what a timestamp holds is told
+/// as the last one it holds.
 #[must_use]
 pub fn dated(id: &OperationId) -> Option<OffsetDateTime> {
     let uuid = Uuid::try_parse(id.as_str()).ok()?;
@@ -35,8 +36,9 @@ pub fn dated(id: &OperationId) -> Option<OffsetDateTime> {
         return None;
     }
     let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
-    let seconds = i64::try_from(seconds).ok()?;
-    OffsetDateTime::from_unix_timestamp(seconds).ok()?.checked_add(Duration::nanoseconds(i64::from(nanos)))
+    let at = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    let at = at.and_then(|at| at.checked_add(Duration::nanoseconds(i64::from(nanos))));
+    Some(at.unwrap_or(PrimitiveDateTime::MAX.assume_utc()))
 }
 
 /// Whether an id that tells `dated` is outside the accepted window at `now`, by the database clock.
@@ -55,6 +57,11 @@ mod tests {
     fn a_version_7_uuid_tells_its_time_and_others_tell_none() {
         let id = OperationId::parse("01890a5d-ac96-774b-bcce-b302099a8057").expect("well-formed");
         assert_eq!(dated(&id), Some(datetime!(2023-06-30 03:34:18.518 UTC)));
+        let beyond = OperationId::parse("ffffffff-ffff-7fff-bfff-ffffffffffff").expect("well-formed");
+        assert!(
+            dated(&beyond).is_some_and(|at| expired(at, datetime!(2026-01-15 12:00 UTC))),
+            "far ahead, not undated"
+        );
         for other in ["op-101", "550e8400-e29b-41d4-a716-446655440000"] {
             assert_eq!(dated(&OperationId::parse(other).expect("well-formed")), None);
         }

@@ -13,6 +13,8 @@ use crate::{deadline, errors};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A call that has no more than this left has run out of time: timers are not finer.
+const OUT_OF_TIME: Duration = Duration::from_millis(2);
 /// Told to the caller when a service of ours does not answer.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -81,6 +83,10 @@ impl Interceptor for ServiceAuth {
 pub fn failure(dependency: &'static str, status: &Status) -> Status {
     match status.code() {
         Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition | Code::ResourceExhausted => status.clone(),
+        // Our caller's time is up; nothing is known to be wrong with the other service.
+        Code::Cancelled | Code::DeadlineExceeded if deadline::remaining().is_some_and(|left| left <= OUT_OF_TIME) => {
+            errors::deadline_exceeded()
+        }
         Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Aborted => {
             tracing::warn!(dependency, code = ?status.code(), "a service does not answer");
             errors::unavailable(dependency, RETRY_AFTER)
@@ -95,6 +101,14 @@ pub fn failure(dependency: &'static str, status: &Status) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_call_out_of_time_blames_nobody_else() {
+        let told = async { failure("counter", &Status::cancelled("x")) };
+        let soon = tokio::time::Instant::now() + Duration::from_millis(1);
+        let told = deadline::within(soon, told).await.expect("at once");
+        assert_eq!(errors::reason(&told).as_deref(), Some("DEADLINE_EXCEEDED"));
+    }
 
     #[test]
     fn a_dependency_that_is_away_is_named_and_a_refusal_passed_on() {

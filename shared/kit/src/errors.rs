@@ -11,6 +11,8 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 /// Domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "likewise";
+/// What tonic says of a message that its codec cannot read.
+const DECODING: &str = "failed to decode Protobuf message";
 
 /// A refusal with a stable reason.
 pub fn refused(code: Code, reason: &'static str, message: impl Into<String>) -> Status {
@@ -61,6 +63,21 @@ pub fn unavailable(dependency: &'static str, retry_after: Duration) -> Status {
     let mut details = details(&reason, &[("dependency", dependency.to_owned())]);
     details.set_retry_info(Some(retry_after));
     Status::with_error_details(Code::Unavailable, format!("{dependency} does not answer; try again"), details)
+}
+
+/// UNIMPLEMENTED: nobody serves this method here.
+#[must_use]
+pub fn unknown_method() -> Status {
+    refused(Code::Unimplemented, "METHOD_UNKNOWN", "no service here has this method")
+}
+
+/// What a caller is told whose message could not be decoded: tonic calls that INTERNAL, but the fault is the caller's.
+/// `None` for every other status.
+#[must_use]
+pub fn undecodable(status: &Status) -> Option<Status> {
+    let is_it = status.code() == Code::Internal && status.message().starts_with(DECODING);
+    let message = "the message is not an encoded request of this method";
+    is_it.then(|| refused(Code::InvalidArgument, "MESSAGE_MALFORMED", message))
 }
 
 /// RESOURCE_EXHAUSTED: refused under load, nothing was done.

@@ -12,8 +12,9 @@ use likewise_proto::facts::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Faults, failed, shard_away, wire_state};
+use super::{Faults, shard_away, wire_state, within};
 use crate::app::shards::{Shard, Shards};
+use crate::config::Settings;
 use crate::store::facts;
 
 /// Videos in one read; each costs an index probe.
@@ -25,6 +26,7 @@ const PAGE_SIZE_DEFAULT: u32 = 100;
 /// Committed relations.
 pub(crate) struct Facts {
     pub(crate) shards: Arc<Shards>,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl Facts {
@@ -56,8 +58,8 @@ impl RelationFactsService for Facts {
             }
         }
         let (Some(user), true) = (user, faults.0.is_empty()) else { return Err(faults.refuse()) };
-        let found = facts::relations(&self.shard(&user)?.pool, &user, &videos).await;
-        let found = found.map_err(|error| failed(&error))?;
+        let shard = self.shard(&user)?;
+        let found = within(self.settings.read_timeout(), facts::relations(&shard.pool, &user, &videos)).await?;
         let relations = message.video_ids.into_iter().zip(&found).map(|(video_id, current)| {
             let (state, relation_version, state_changed_at) = wire_state(current);
             Relation { video_id, state, relation_version, state_changed_at }
@@ -89,8 +91,9 @@ impl RelationFactsService for Facts {
         });
         let (Some(user), true) = (user, faults.0.is_empty()) else { return Err(faults.refuse()) };
         let after = after.as_ref().map(|(at, video)| (*at, video.as_str()));
-        let found = facts::likes(&self.shard(&user)?.pool, &user, after, page_size.into()).await;
-        let relations = found.map_err(|error| failed(&error))?.into_iter().map(|liked| Relation {
+        let shard = self.shard(&user)?;
+        let found = facts::likes(&shard.pool, &user, after, page_size.into());
+        let relations = within(self.settings.read_timeout(), found).await?.into_iter().map(|liked| Relation {
             video_id: liked.video_id,
             state: convert::like_state(LikeState::Liked).into(),
             relation_version: liked.version,

@@ -21,7 +21,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::stream::{Answers, Conversation};
 use super::told::{current, error, leaves_open, respond, unanswered, verdict};
-use super::{Faults, failed, parse, shard_away, token_user};
+use super::{Faults, parse, shard_away, token_user, within};
 use crate::app::policies::Policies;
 use crate::app::shards::{Shard, Shards};
 use crate::config::Settings;
@@ -153,7 +153,7 @@ impl LikeCommandService for Commands {
         if !shard.is_up() {
             return Err(shard_away());
         }
-        let found = operations::find(&shard.pool, &user, &id).await.map_err(|error| failed(&error))?;
+        let found = within(self.settings.read_timeout(), operations::find(&shard.pool, &user, &id)).await?;
         let Some(found) = found else {
             let message = "no verdict yet; send the same command with the same operation id again";
             return Err(errors::refused(Code::NotFound, "OPERATION_NOT_FOUND", message));

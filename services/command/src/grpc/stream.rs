@@ -109,7 +109,7 @@ impl Conversation {
                         Ok(())
                     }
                     Err(status) => {
-                        end = Some(Err(status));
+                        end = Some(Err(errors::undecodable(&status).unwrap_or(status)));
                         Ok(())
                     }
                 },

@@ -6,7 +6,7 @@ use likewise_proto::content::v1 as pb;
 use likewise_proto::content::v1::content_admin_service_server::ContentAdminService;
 use tonic::{Request, Response, Status};
 
-use super::{account_of, id, post_of, wire};
+use super::{NO_NUL, account_of, id, post_of, wire};
 use crate::act::{Act, Moderator};
 use crate::app::Author;
 use crate::model::{AccountState, PostStatus};
@@ -23,6 +23,9 @@ fn moderator<T>(request: &Request<T>, reason: &str) -> Result<Moderator, Status>
     let actor = auth::operator(request, Role::Operator)?;
     if reason.is_empty() || reason.len() > REASON_BYTES_MAX {
         return Err(errors::invalid_field("reason", format!("must have 1..{REASON_BYTES_MAX} bytes")));
+    }
+    if reason.contains('\0') {
+        return Err(errors::invalid_field("reason", NO_NUL));
     }
     Ok(Moderator { actor, reason: reason.to_owned() })
 }

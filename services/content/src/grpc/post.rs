@@ -10,7 +10,7 @@ use tonic::{Code, Request, Response, Status};
 use uuid::Uuid;
 
 use super::page::{self, Pages};
-use super::{id, post_of, store_failed, wire};
+use super::{NO_NUL, id, post_of, store_failed, wire};
 use crate::act::{Act, NewPost, PostChanges};
 use crate::app::Author;
 use crate::model::{LikersVisible, PostStatus, Visibility};
@@ -43,6 +43,9 @@ impl Faults {
     fn content(&mut self, text: Option<&str>) {
         if text.is_some_and(|text| text.len() > CONTENT_BYTES_MAX) {
             self.0.push(("content".to_owned(), format!("must have at most {CONTENT_BYTES_MAX} bytes")));
+        }
+        if text.is_some_and(|text| text.contains('\0')) {
+            self.0.push(("content".to_owned(), NO_NUL.to_owned()));
         }
     }
 

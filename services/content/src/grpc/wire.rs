@@ -31,7 +31,7 @@ pub fn video(post: &Post) -> policy::VideoPolicy {
     policy::VideoPolicy {
         video_id: post.post_id.clone(),
         status: status(post.status, post.deleted_at.is_some()),
-        visibility: i32::from(post.visibility.code()),
+        visibility: seen_by(post.status, post.visibility, post.deleted_at.is_some()),
         author_id: post.author_id.clone(),
         likers_visible: i32::from(post.likers_visible.code()),
         count_visible: post.count_visible,
@@ -79,12 +79,18 @@ pub(super) fn video_policy(stored: PostPolicy) -> policy::VideoPolicy {
     policy::VideoPolicy {
         video_id: stored.post_id,
         status: status(stored.status, stored.deleted),
-        visibility: i32::from(stored.visibility.code()),
+        visibility: seen_by(stored.status, stored.visibility, stored.deleted),
         author_id: stored.author_id,
         likers_visible: i32::from(stored.likers_visible.code()),
         count_visible: stored.count_visible,
         version: stored.version,
     }
+}
+
+/// Who may be told of a video. One that was deleted before others could see it is its author's secret.
+fn seen_by(status: PostStatus, visibility: Visibility, deleted: bool) -> i32 {
+    let secret = deleted && matches!(status, PostStatus::Draft | PostStatus::Scheduled | PostStatus::UnderReview);
+    i32::from(if secret { Visibility::Private } else { visibility }.code())
 }
 
 pub(super) fn no_video(video_id: &str) -> policy::VideoPolicy {

@@ -45,6 +45,20 @@ async fn a_change_names_the_version_it_is_based_on() {
 }
 
 #[tokio::test]
+async fn inv_23_a_draft_that_was_deleted_stays_its_authors_secret() {
+    let world = World::start().await;
+    let (ava, bo, service) = (world.user("ava").await, world.user("bo").await, world.service());
+    let draft = pb::CreateRequest { post_id: "V1".to_owned(), status: VideoStatus::Draft.into(), ..Default::default() };
+    ava.create_as(draft).await.unwrap();
+    assert_eq!(refusal(bo.get("V1").await), "NotFound VIDEO_NOT_FOUND");
+    ava.delete_post("V1").await.unwrap();
+    let told = &service.video_policies(&["V1"]).await.unwrap()[0];
+    assert_eq!((told.status(), told.visibility()), (VideoStatus::Deleted, VideoVisibility::Private));
+    assert_eq!(refusal(bo.get("V1").await), "NotFound VIDEO_NOT_FOUND");
+    assert_eq!(refusal(ava.get("V1").await), "FailedPrecondition VIDEO_GONE");
+}
+
+#[tokio::test]
 async fn a_deleted_video_can_be_restored_and_not_changed() {
     let world = World::start().await;
     let (ava, service) = (world.user("ava").await, world.service());
@@ -104,5 +118,7 @@ async fn malformed_fields_are_named_and_change_nothing() {
     assert_eq!(ava.create_as(long).await.unwrap_err().code(), Code::InvalidArgument);
     let unknown = pb::CreateRequest { post_id: "V1".to_owned(), visibility: 99, ..Default::default() };
     assert_eq!(ava.create_as(unknown).await.unwrap_err().code(), Code::InvalidArgument);
+    let nul = pb::CreateRequest { post_id: "V1".to_owned(), content: "a\0b".to_owned(), ..Default::default() };
+    assert_eq!(ava.create_as(nul).await.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(world.number("select count(*) from post").await, 0);
 }

@@ -37,6 +37,34 @@ pub enum Error {
 pub(super) struct Key {
     pub(super) algorithm: Algorithm,
     pub(super) key: DecodingKey,
+    pub(super) callers: Callers,
+}
+
+/// For whom a key may sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Callers {
+    pub(super) users: bool,
+    pub(super) operators: bool,
+    pub(super) services: bool,
+}
+
+impl Callers {
+    const ALL: Self = Self { users: true, operators: true, services: true };
+
+    /// Reads the member `callers`; a key without it signs for everybody.
+    fn parse(names: Option<&[String]>) -> Result<Self, &'static str> {
+        let Some(names) = names else { return Ok(Self::ALL) };
+        let mut callers = Self { users: false, operators: false, services: false };
+        for name in names {
+            match name.as_str() {
+                "users" => callers.users = true,
+                "operators" => callers.operators = true,
+                "services" => callers.services = true,
+                _ => return Err("its callers are not among users, operators and services"),
+            }
+        }
+        Ok(callers)
+    }
 }
 
 pub(super) type Keys = HashMap<String, Key>;
@@ -58,6 +86,8 @@ struct Jwk {
     y: Option<String>,
     n: Option<String>,
     e: Option<String>,
+    /// Ours: for whom the key may sign.
+    callers: Option<Vec<String>>,
 }
 
 /// Reads a set. Keys of kinds we do not accept are passed over with a warning: an issuer may publish others for others.
@@ -107,7 +137,8 @@ fn usable(jwk: &Jwk) -> Result<Key, &'static str> {
     if jwk.alg.as_deref().is_some_and(|stated| !names.contains(&stated)) {
         return Err("its alg is not one of EdDSA, ES256, RS256, or not that of its kind");
     }
-    Ok(Key { algorithm, key: key.map_err(|_| "its parts are not base64url")? })
+    let callers = Callers::parse(jwk.callers.as_deref())?;
+    Ok(Key { algorithm, key: key.map_err(|_| "its parts are not base64url")?, callers })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::keys::{self, Keys};
+use super::keys::{self, Callers, Keys};
 use super::{Identity, KeyError, Role, UserClaims};
 use crate::config::AuthSettings;
 use crate::errors;
@@ -190,7 +190,8 @@ impl Verifier {
             _ => Refusal::Invalid,
         })?;
         let claims = claims.claims;
-        let identity = identity(settings, &claims).ok_or(Refusal::Invalid)?;
+        let identity = identity(settings, &claims).filter(|identity| signs_for(key.callers, identity));
+        let identity = identity.ok_or(Refusal::Invalid)?;
         Ok(Known { identity, expires_at: claims.exp })
     }
 
@@ -247,6 +248,16 @@ fn identity(settings: &AuthSettings, claims: &Claims) -> Option<Identity> {
         }
         (false, true) if claims.roles.is_empty() && is_name(sub) => Some(Identity::Service { name: sub.clone() }),
         _ => None,
+    }
+}
+
+/// Whether a key may sign for such a caller.
+fn signs_for(callers: Callers, identity: &Identity) -> bool {
+    match identity {
+        Identity::Anonymous => false,
+        Identity::User(_) => callers.users,
+        Identity::Operator { .. } => callers.operators,
+        Identity::Service { .. } => callers.services,
     }
 }
 

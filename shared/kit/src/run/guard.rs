@@ -73,7 +73,7 @@ impl Guard {
             code: tonic::Code::Cancelled,
         };
         let (response, room) = match self.call(method, request).await {
-            Ok(answered) => answered,
+            Ok((response, room)) => (decodable(response), room),
             Err(status) => (status.into_http(), None),
         };
         record.see(response.headers());
@@ -88,6 +88,9 @@ impl Guard {
         method: &Method,
         request: Request<Body>,
     ) -> Result<(Response<Body>, Option<OwnedSemaphorePermit>), Status> {
+        if self.methods.is_unknown(method) {
+            return Err(errors::unknown_method());
+        }
         let room = self.room(method)?;
         let at = self.deadline(request.headers())?;
         let mut request = request.map(|body| Body::new(Limited::new(body, self.request_bytes_max)));
@@ -138,4 +141,10 @@ impl Guard {
             }
         }
     }
+}
+
+/// Says whose fault it is when a message could not be decoded.
+fn decodable(response: Response<Body>) -> Response<Body> {
+    let status = Status::from_header_map(response.headers());
+    status.as_ref().and_then(errors::undecodable).map_or(response, Status::into_http)
 }

@@ -64,6 +64,11 @@ impl Methods {
         self.by_path.keys().any(|path| path[1..].rsplit_once('/').is_some_and(|(name, _)| name == service))
     }
 
+    /// Whether this stands for every method that nobody serves.
+    pub(super) fn is_unknown(&self, method: &Method) -> bool {
+        std::ptr::eq(method, &raw const self.unknown)
+    }
+
     /// What is served at a path; a path of nobody counts as `unknown`.
     pub(super) fn at(&self, path: &str) -> &Method {
         self.by_path.get(path).unwrap_or(&self.unknown)

@@ -12,8 +12,8 @@ use likewise_proto::lanes::v1::lane_service_client::LaneServiceClient;
 use likewise_proto::lanes::v1::{GetWatermarksRequest, GetWatermarksResponse, LaneWatermark};
 use tokio::sync::Notify;
 use tonic::{Code, Request};
-use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_types::StatusExt as _;
 
 use super::world::{World, bounded};
@@ -66,6 +66,25 @@ async fn a_call_that_takes_too_long_ends_with_deadline_exceeded() {
     let status = server.call_as_service().await.expect_err("too long");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert_eq!(reason(&status).as_deref(), Some("DEADLINE_EXCEEDED"));
+    server.end().await.expect("ended");
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_and_a_method_nobody_has_are_the_callers_fault() {
+    let server = World::new().serve().await;
+    let call = async |path: &'static str, bytes: Vec<u8>| {
+        let mut client = tonic::client::Grpc::new(server.channel());
+        client.ready().await.expect("connected");
+        let path = http::uri::PathAndQuery::from_static(path);
+        // Bytes as the first field, where the contract has text.
+        let codec = tonic_prost::ProstCodec::<Vec<u8>, HealthCheckResponse>::default();
+        let status = client.unary(Request::new(bytes), path, codec).await.expect_err("refused");
+        (status.code(), reason(&status).unwrap_or_default())
+    };
+    let (malformed, unknown) = ("MESSAGE_MALFORMED".to_owned(), "METHOD_UNKNOWN".to_owned());
+    assert_eq!(call("/grpc.health.v1.Health/Check", vec![0xff, 0xfe]).await, (Code::InvalidArgument, malformed));
+    assert_eq!(call("/grpc.health.v1.Health/Chuck", Vec::new()).await, (Code::Unimplemented, unknown.clone()));
+    assert_eq!(call("/nobody.Here/Check", Vec::new()).await, (Code::Unimplemented, unknown));
     server.end().await.expect("ended");
 }
 

@@ -153,6 +153,28 @@ async fn inv_26_rsa_and_p256_keys_verify_their_own_algorithm_only() {
     server.end().await.expect("ended");
 }
 
+#[tokio::test]
+async fn inv_26_a_key_signs_for_its_own_callers_only() {
+    let world = World::new();
+    let for_callers = |issuer: &Issuer, callers: &[&str]| {
+        let mut key = issuer.jwk();
+        key["callers"] = json!(callers);
+        key
+    };
+    world.write_keys(&[for_callers(&world.people, &["users"]), for_callers(&world.services, &["services"])]);
+    let server = world.serve().await;
+    let user = claims("alice");
+    let mut operator = claims("olga");
+    operator["roles"] = json!(["operator"]);
+    assert_eq!(told_for(&server, &server.world.people.sign(&user)).await, "ROLE_REQUIRED", "a user's good token");
+    assert_eq!(told_for(&server, &server.world.people.sign(&operator)).await, "TOKEN_INVALID");
+    assert_eq!(told_for(&server, &server.world.services.sign(&user)).await, "TOKEN_INVALID");
+    let mut service = claims("query");
+    service["aud"] = json!("likewise-internal");
+    assert_eq!(told_for(&server, &server.world.people.sign(&service)).await, "TOKEN_INVALID");
+    server.end().await.expect("ended");
+}
+
 /// Set for the child that this test starts, with the file into which it writes the tokens it used.
 const CHILD: &str = "LIKEWISE_KIT_TEST_TOKENS";
 
