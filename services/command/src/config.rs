@@ -67,6 +67,10 @@ pub struct Settings {
     pub transition_window_ms: u32,
     /// Whether operation ids must tell a time.
     pub require_dated_ids: bool,
+    /// Longest life of a write barrier, in milliseconds.
+    pub barrier_ttl_ms_max: u64,
+    /// Scans and searches of whole shards at once.
+    pub scans_max: usize,
     /// Age at which a policy is asked for again, in milliseconds.
     pub policy_ttl_ms: u64,
     /// The same for unknown videos, in milliseconds.
@@ -175,6 +179,8 @@ impl Validate for Settings {
         within("reads_per_shard_max", self.reads_per_shard_max as u64, 2, 1_000);
         within("transitions_max", self.transitions_max.into(), 1, 1_000_000);
         within("transition_window_ms", self.transition_window_ms.into(), 1, 86_400_000);
+        within("barrier_ttl_ms_max", self.barrier_ttl_ms_max, 1, 600_000);
+        within("scans_max", self.scans_max as u64, 1, 100);
         within("policy_ttl_ms", self.policy_ttl_ms, 1, self.policy_grace_ms);
         within("policy_missing_ttl_ms", self.policy_missing_ttl_ms, 1, self.policy_ttl_ms);
         within("policy_grace_ms", self.policy_grace_ms, 1, 86_400_000);

@@ -1,8 +1,11 @@
 //! gRPC: where wire types end.
 
+mod barriers;
 mod facts;
+mod find;
 mod like_command;
 mod parse;
+mod scan;
 mod stream;
 mod told;
 

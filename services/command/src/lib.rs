@@ -223,7 +223,12 @@ fn serve(
         streams: StreamMetrics::new(&context.metrics),
         draining: context.draining.clone(),
     };
-    let facts = Facts { shards: Arc::clone(shards), settings: Arc::clone(settings) };
+    let facts = Facts {
+        shards: Arc::clone(shards),
+        settings: Arc::clone(settings),
+        servers: context.servers.clone(),
+        scans: Arc::new(Semaphore::new(settings.scans_max)),
+    };
     let routes = std::mem::take(&mut service.routes);
     service.routes =
         routes.add_service(LikeCommandServiceServer::new(commands)).add_service(RelationFactsServiceServer::new(facts));

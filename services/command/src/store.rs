@@ -5,10 +5,12 @@
 //! shard up; [`outbox`], [`accounts`] and [`partitions`] serve the publisher, the consumer and the maintenance.
 
 pub mod accounts;
+pub mod barrier;
 pub mod facts;
 pub mod operations;
 pub mod outbox;
 pub mod partitions;
+pub mod scan;
 pub mod shard;
 pub mod sweeps;
 pub mod writer;

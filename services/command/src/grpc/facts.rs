@@ -4,14 +4,21 @@ use std::sync::Arc;
 
 use likewise_domain::id::{UserId, VideoId};
 use likewise_domain::relation::LikeState;
-use likewise_kit::{auth, errors};
+use likewise_kit::auth::{self, Identity, Role};
+use likewise_kit::errors;
+use likewise_kit::pg::Servers;
 use likewise_proto::convert;
 use likewise_proto::facts::v1::relation_facts_service_server::RelationFactsService;
 use likewise_proto::facts::v1::{
-    BatchGetRelationsRequest, BatchGetRelationsResponse, ListUserLikesRequest, ListUserLikesResponse, Relation,
+    AcquireWriteBarrierRequest, AcquireWriteBarrierResponse, BatchGetRelationsRequest, BatchGetRelationsResponse,
+    FindEventRequest, FindEventResponse, FindOperationRequest, FindOperationResponse, GetShardWatermarksRequest,
+    GetShardWatermarksResponse, ListUserLikesRequest, ListUserLikesResponse, ProveWriteBarrierRequest,
+    ProveWriteBarrierResponse, Relation, ReleaseWriteBarrierRequest, ReleaseWriteBarrierResponse, ScanRelationsRequest,
 };
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use super::scan::Scan;
 use super::{Faults, shard_away, wire_state, within};
 use crate::app::shards::{Shard, Shards};
 use crate::config::Settings;
@@ -27,11 +34,28 @@ const PAGE_SIZE_DEFAULT: u32 = 100;
 pub(crate) struct Facts {
     pub(crate) shards: Arc<Shards>,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) servers: Servers,
+    /// Room for scans and searches of whole shards.
+    pub(crate) scans: Arc<Semaphore>,
+}
+
+/// The service or the operator who calls, as it is kept.
+fn who<T>(request: &Request<T>, role: Role) -> Result<String, Status> {
+    let name = auth::service_or_operator(request, role)?;
+    let kind = if matches!(auth::identity(request), Identity::Service { .. }) { "service" } else { "operator" };
+    Ok(format!("{kind}:{name}"))
 }
 
 impl Facts {
+    /// A shard by its number.
+    pub(super) fn numbered(&self, number: u32) -> Result<&Arc<Shard>, Status> {
+        let shard = usize::try_from(number).ok().and_then(|number| self.shards.all().get(number));
+        let shard = shard.ok_or_else(|| errors::invalid_field("shard", "there is no such shard"))?;
+        if shard.is_up() { Ok(shard) } else { Err(shard_away()) }
+    }
+
     /// The shard that owns a user. One that has not been compared with the configuration is not read.
-    fn shard(&self, user: &UserId) -> Result<&Arc<Shard>, Status> {
+    pub(super) fn shard(&self, user: &UserId) -> Result<&Arc<Shard>, Status> {
         let shard = self.shards.of(user).ok_or_else(errors::internal)?;
         if shard.is_up() { Ok(shard) } else { Err(shard_away()) }
     }
@@ -100,5 +124,57 @@ impl RelationFactsService for Facts {
             state_changed_at: Some(convert::timestamp(liked.changed_at)),
         });
         Ok(Response::new(ListUserLikesResponse { relations: relations.collect() }))
+    }
+
+    type ScanRelationsStream = Scan;
+
+    async fn scan_relations(&self, request: Request<ScanRelationsRequest>) -> Result<Response<Scan>, Status> {
+        auth::service(&request)?;
+        self.begin_scan(request.get_ref().shard).await
+    }
+
+    async fn get_shard_watermarks(
+        &self,
+        request: Request<GetShardWatermarksRequest>,
+    ) -> Result<Response<GetShardWatermarksResponse>, Status> {
+        auth::service_or_operator(&request, Role::Viewer)?;
+        Ok(Response::new(self.all_watermarks().await))
+    }
+
+    async fn acquire_write_barrier(
+        &self,
+        request: Request<AcquireWriteBarrierRequest>,
+    ) -> Result<Response<AcquireWriteBarrierResponse>, Status> {
+        let who = who(&request, Role::Operator)?;
+        self.acquire(&who, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn prove_write_barrier(
+        &self,
+        request: Request<ProveWriteBarrierRequest>,
+    ) -> Result<Response<ProveWriteBarrierResponse>, Status> {
+        let who = who(&request, Role::Operator)?;
+        self.prove(&who, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn release_write_barrier(
+        &self,
+        request: Request<ReleaseWriteBarrierRequest>,
+    ) -> Result<Response<ReleaseWriteBarrierResponse>, Status> {
+        let who = who(&request, Role::Operator)?;
+        self.release(&who, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn find_operation(
+        &self,
+        request: Request<FindOperationRequest>,
+    ) -> Result<Response<FindOperationResponse>, Status> {
+        auth::service_or_operator(&request, Role::Viewer)?;
+        self.operation(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn find_event(&self, request: Request<FindEventRequest>) -> Result<Response<FindEventResponse>, Status> {
+        auth::service_or_operator(&request, Role::Viewer)?;
+        self.event(request.into_inner()).await.map(Response::new)
     }
 }

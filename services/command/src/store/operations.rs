@@ -11,6 +11,7 @@ use super::{Error, doing, rows, state, unsigned};
 use crate::intent::Current;
 
 const OPERATION: &str = include_str!("operation.sql");
+const KEPT: &str = include_str!("operation_kept.sql");
 
 /// What became of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,5 +58,34 @@ pub async fn find(pool: &Pool, user: &UserId, id: &OperationId) -> Result<Option
             version: effective_version(unsigned(version.unwrap_or(0)), super::epoch(epoch)),
             changed_at: row.try_get(8).map_err(read)?,
         },
+    }))
+}
+
+/// What is kept of an operation beside its verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The base version that was sent.
+    pub base_version: Option<u64>,
+    /// The number within the device's queue.
+    pub client_sequence: Option<u64>,
+    /// Hash of the device.
+    pub device_hash: Option<Vec<u8>>,
+}
+
+/// What is kept of an operation beside its verdict, or `None` while there is none.
+///
+/// # Errors
+/// When the shard does not answer.
+pub async fn kept(pool: &Pool, user: &UserId, id: &OperationId) -> Result<Option<Kept>, Error> {
+    let what = "read an operation";
+    let dated = operation::dated(id);
+    let found = rows(pool, KEPT, &[&user.as_str(), &id.as_str(), &dated], what).await?;
+    let Some(row) = found.first() else { return Ok(None) };
+    let base: Option<i64> = row.try_get(0).map_err(doing(what))?;
+    let sequence: Option<i64> = row.try_get(1).map_err(doing(what))?;
+    Ok(Some(Kept {
+        base_version: base.map(unsigned),
+        client_sequence: sequence.map(i64::cast_unsigned),
+        device_hash: row.try_get(2).map_err(doing(what))?,
     }))
 }

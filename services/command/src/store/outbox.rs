@@ -11,6 +11,8 @@ use uuid::Uuid;
 use super::{Error, doing, epoch, rows, signed, state, unsigned};
 
 const READ_AFTER: &str = include_str!("outbox_read_after.sql");
+const BY_ID: &str = include_str!("event_by_id.sql");
+const EVIDENCE: &str = include_str!("event_evidence.sql");
 const WATERMARKS: &str = include_str!("outbox_watermarks.sql");
 
 /// What a row of the outbox says.
@@ -91,6 +93,26 @@ fn stored(row: &Row, shard: u16) -> Result<Stored, Error> {
         _ => return Err(malformed("known kind")),
     };
     Ok(Stored { seq, event_id, event, created_at: row.try_get(3).map_err(read)? })
+}
+
+/// The number of an event; every row of the outbox may have to be read.
+///
+/// # Errors
+/// When the shard does not answer.
+pub async fn number_of(pool: &Pool, event_id: Uuid) -> Result<Option<u64>, Error> {
+    let what = "look for an event";
+    let found = rows(pool, BY_ID, &[&event_id], what).await?;
+    found.first().map(|row| row.try_get(0).map(unsigned).map_err(doing(what))).transpose()
+}
+
+/// The stream that holds a number, if there is evidence of it.
+///
+/// # Errors
+/// When the shard does not answer.
+pub async fn stream_of(pool: &Pool, seq: u64) -> Result<Option<String>, Error> {
+    let what = "look for the evidence of an event";
+    let found = rows(pool, EVIDENCE, &[&signed(seq)], what).await?;
+    found.first().map(|row| row.try_get(0).map_err(doing(what))).transpose()
 }
 
 /// Committed and published.

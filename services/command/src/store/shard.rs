@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "V0003__partitions", sql: include_str!("../../migrations/V0003__partitions.sql") },
     Migration { name: "V0004__second_axis", sql: include_str!("../../migrations/V0004__second_axis.sql") },
     Migration { name: "V0005__apply_commands", sql: include_str!("../../migrations/V0005__apply_commands.sql") },
+    Migration { name: "V0006__write_barrier", sql: include_str!("../../migrations/V0006__write_barrier.sql") },
 ];
 
 /// Schema of a shard.

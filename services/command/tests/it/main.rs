@@ -3,6 +3,7 @@
 
 mod authority;
 mod commands;
+mod exact;
 mod facts;
 mod history;
 mod lock;

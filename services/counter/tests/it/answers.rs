@@ -13,7 +13,9 @@ use likewise_proto::counter::v1 as wire;
 use likewise_proto::counter::v1::count_service_client::CountServiceClient;
 use likewise_proto::counter::v1::counter_admin_service_client::CounterAdminServiceClient;
 use likewise_proto::lanes::v1::lane_service_server::{LaneService, LaneServiceServer};
-use likewise_proto::lanes::v1::{GetWatermarksRequest, GetWatermarksResponse, LaneWatermark};
+use likewise_proto::lanes::v1::{
+    GetWatermarksRequest, GetWatermarksResponse, LaneWatermark, TailSourceRequest, TailSourceResponse,
+};
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +63,12 @@ impl LaneService for Source {
             .map(|(lane, committed_seq)| LaneWatermark { lane, committed_seq, ..LaneWatermark::default() })
             .collect();
         Ok(Response::new(GetWatermarksResponse { lanes, consumers: Vec::new() }))
+    }
+
+    type TailSourceStream = tonic::codegen::BoxStream<TailSourceResponse>;
+
+    async fn tail_source(&self, _: Request<TailSourceRequest>) -> Result<Response<Self::TailSourceStream>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
     }
 }
 

@@ -202,6 +202,62 @@ impl RelationFactsService for Stand {
         let relations = rows.iter().map(|(_, video, kept)| relation(video, *kept)).collect();
         Ok(Response::new(facts::ListUserLikesResponse { relations }))
     }
+
+    type ScanRelationsStream = tonic::codegen::BoxStream<facts::ScanRelationsResponse>;
+
+    async fn scan_relations(
+        &self,
+        _: Request<facts::ScanRelationsRequest>,
+    ) -> Result<Response<Self::ScanRelationsStream>, Status> {
+        Err(not_asked())
+    }
+
+    async fn get_shard_watermarks(
+        &self,
+        _: Request<facts::GetShardWatermarksRequest>,
+    ) -> Result<Response<facts::GetShardWatermarksResponse>, Status> {
+        Err(not_asked())
+    }
+
+    async fn acquire_write_barrier(
+        &self,
+        _: Request<facts::AcquireWriteBarrierRequest>,
+    ) -> Result<Response<facts::AcquireWriteBarrierResponse>, Status> {
+        Err(not_asked())
+    }
+
+    async fn prove_write_barrier(
+        &self,
+        _: Request<facts::ProveWriteBarrierRequest>,
+    ) -> Result<Response<facts::ProveWriteBarrierResponse>, Status> {
+        Err(not_asked())
+    }
+
+    async fn release_write_barrier(
+        &self,
+        _: Request<facts::ReleaseWriteBarrierRequest>,
+    ) -> Result<Response<facts::ReleaseWriteBarrierResponse>, Status> {
+        Err(not_asked())
+    }
+
+    async fn find_operation(
+        &self,
+        _: Request<facts::FindOperationRequest>,
+    ) -> Result<Response<facts::FindOperationResponse>, Status> {
+        Err(not_asked())
+    }
+
+    async fn find_event(
+        &self,
+        _: Request<facts::FindEventRequest>,
+    ) -> Result<Response<facts::FindEventResponse>, Status> {
+        Err(not_asked())
+    }
+}
+
+/// What this service never asks of another.
+fn not_asked() -> Status {
+    Status::unimplemented("nobody asks for it here")
 }
 
 #[tonic::async_trait]

@@ -9,7 +9,10 @@ use likewise_devstack::TestStack;
 use likewise_kit::config::{Common, Loader};
 use likewise_kit::run::{self, Context, Program as _};
 use likewise_proto::lanes::v1::lane_service_server::{LaneService, LaneServiceServer};
-use likewise_proto::lanes::v1::{ConsumerWatermark, GetWatermarksRequest, GetWatermarksResponse, LaneWatermark};
+use likewise_proto::lanes::v1::{
+    ConsumerWatermark, GetWatermarksRequest, GetWatermarksResponse, LaneWatermark, TailSourceRequest,
+    TailSourceResponse,
+};
 use likewise_proto::reconciliation::v1::operations_service_client::OperationsServiceClient;
 use likewise_proto::reconciliation::v1::{GetLagBoardRequest, GetLagBoardResponse};
 use likewise_reconciliation::Reconciliation;
@@ -33,6 +36,12 @@ impl LaneService for Told {
         assert!(request.metadata().contains_key("authorization"), "we come with our token");
         self.asked.fetch_add(1, Ordering::SeqCst);
         Ok(Response::new(self.answer.clone()))
+    }
+
+    type TailSourceStream = tonic::codegen::BoxStream<TailSourceResponse>;
+
+    async fn tail_source(&self, _: Request<TailSourceRequest>) -> Result<Response<Self::TailSourceStream>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
     }
 }
 

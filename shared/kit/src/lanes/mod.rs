@@ -39,7 +39,7 @@ pub use publisher::{Publisher, PublisherHandle};
 pub use runtime::Runtime;
 pub use settings::{LANE_DEFAULTS, LaneSettings};
 pub use stream::{stream_name, subject};
-pub use watermarks::WatermarkSource;
+pub use watermarks::{TailSource, WatermarkSource};
 
 /// One lane: all changes of one shard of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

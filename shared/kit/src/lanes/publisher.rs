@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use self::status::Shared;
 use super::supervise::supervise;
-use super::{Error, Lane, Outbox, OutboxWatermarks, Runtime, WatermarkSource};
+use super::{Error, Lane, Outbox, OutboxWatermarks, Runtime, TailSource, WatermarkSource};
 
 /// Publishers of lanes.
 pub struct Publisher;
@@ -37,6 +37,7 @@ impl Publisher {
             wake: Arc::clone(&wake),
             shared: Arc::clone(&shared),
             source: Arc::clone(&outbox) as Arc<dyn Counted>,
+            tail: Arc::clone(&outbox) as Arc<dyn TailSource>,
             prefix: runtime.settings.stream_prefix.clone(),
         });
         let (tasks, stop) = (runtime.tasks.clone(), runtime.stop.clone());
@@ -54,6 +55,7 @@ pub struct PublisherHandle {
     wake: Arc<Notify>,
     shared: Arc<Shared>,
     source: Arc<dyn Counted>,
+    tail: Arc<dyn TailSource>,
     prefix: String,
 }
 
@@ -86,6 +88,10 @@ impl PublisherHandle {
 impl WatermarkSource for PublisherHandle {
     fn lanes(&self) -> BoxFuture<'_, Vec<LaneWatermark>> {
         Box::pin(async { vec![self.watermark().await] })
+    }
+
+    fn tail(&self, lane: &str) -> Option<Arc<dyn TailSource>> {
+        (self.lane.to_string() == lane).then(|| Arc::clone(&self.tail))
     }
 }
 

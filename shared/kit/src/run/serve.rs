@@ -193,7 +193,7 @@ where
     }
     // A fresh `Routes` brings the answer for methods that nobody serves.
     let routes = Routes::default()
-        .add_service(LaneServiceServer::new(Lanes { sources }))
+        .add_service(LaneServiceServer::new(Lanes::new(sources)))
         .add_service(health)
         .add_service(reflection(&names).build_v1().map_err(Error::Reflection)?)
         .add_service(reflection(&names).build_v1alpha().map_err(Error::Reflection)?);
