@@ -18,7 +18,7 @@ const USERS: usize = 12;
 const VIDEOS: usize = 5;
 
 /// What the callers were told, by user and operation id.
-type Verdicts = BTreeMap<(String, String), OperationVerdict>;
+pub type Verdicts = BTreeMap<(String, String), OperationVerdict>;
 
 /// One user who sets random states, one after the other, and repeats an operation until it has a verdict.
 async fn tap(caller: Caller, stop: Arc<AtomicBool>) -> Verdicts {
@@ -48,6 +48,12 @@ async fn tap(caller: Caller, stop: Arc<AtomicBool>) -> Verdicts {
 
 async fn world_with_people(environment: &[(&str, &str)]) -> (World, Vec<Caller>) {
     let world = World::start_with(environment).await;
+    let users = people(&world).await;
+    (world, users)
+}
+
+/// Videos to like, and users to do it.
+pub async fn people(world: &World) -> Vec<Caller> {
     for number in 0..VIDEOS {
         world.video("ava", &format!("V{number}")).await;
     }
@@ -55,22 +61,22 @@ async fn world_with_people(environment: &[(&str, &str)]) -> (World, Vec<Caller>)
     for number in 0..USERS {
         users.push(world.user(&format!("u{number:02}")).await);
     }
-    (world, users)
+    users
 }
 
-struct Load {
+pub struct Load {
     stop: Arc<AtomicBool>,
     taps: Vec<tokio::task::JoinHandle<Verdicts>>,
 }
 
 impl Load {
-    fn start(users: &[Caller]) -> Self {
+    pub fn start(users: &[Caller]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let taps = users.iter().map(|user| tokio::spawn(tap(user.clone(), stop.clone()))).collect();
         Self { stop, taps }
     }
 
-    async fn finish(self) -> Verdicts {
+    pub async fn finish(self) -> Verdicts {
         self.stop.store(true, Ordering::Relaxed);
         let mut told = Verdicts::new();
         for tap in self.taps {
@@ -81,7 +87,7 @@ impl Load {
 }
 
 /// Every verdict that was told is told again, to the letter.
-async fn verdicts_stand(world: &World, told: &Verdicts) {
+pub async fn verdicts_stand(world: &World, told: &Verdicts) {
     for ((user, id), verdict) in told {
         let caller = world.user(user).await;
         let kept = caller.operation(id).await.unwrap_or_else(|status| panic!("{user} {id}: {status:?}"));

@@ -7,7 +7,7 @@ mod agree;
 mod crash;
 mod errors;
 mod instances;
-mod line;
+mod network;
 mod overtaken;
 mod privacy;
 mod stores;

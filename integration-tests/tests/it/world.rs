@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use likewise_devstack::{Process, TestConfig, TestStack};
+use likewise_devstack::{Line, Process, TestConfig, TestStack};
 use likewise_proto::command::v1 as command;
 use likewise_proto::command::v1::like_command_service_client::LikeCommandServiceClient;
 use likewise_proto::content::v1 as content;
@@ -17,8 +17,6 @@ use likewise_proto::types::v1::LikeState;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_types::StatusExt;
-
-use crate::line::Line;
 
 /// How long anything may take to become true before a test gives up and prints what it saw last.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,17 +75,29 @@ impl World {
         Self::start_with(&[]).await
     }
 
-    /// Starts the process on a line to PostgreSQL that can be abandoned.
+    /// Starts the process on a line to PostgreSQL that can misbehave.
     pub async fn start_behind_a_line() -> (Self, Line) {
         let config = config().await;
-        let dsn = config.database.dsn().to_owned();
-        let (before, rest) = dsn.split_once('@').expect("an address with a user");
-        let (target, database) = rest.split_once('/').expect("an address with a database");
-        let line = Line::lay(target.to_owned()).await;
-        let through = format!("{before}@127.0.0.1:{}/{database}", line.port());
-        let process = started(&config, &[("LIKEWISE__POSTGRES__SERVERS__MAIN", &through)]).await;
+        let (line, dsn) = detour(config.database.dsn()).await;
+        let process = started(&config, &[("LIKEWISE__POSTGRES__SERVERS__MAIN", &dsn)]).await;
         let channel = connect(&process);
         (Self { config, process, channel }, line)
+    }
+
+    /// Starts the process on lines to its stores that can misbehave.
+    pub async fn start_behind_lines() -> (Self, Lines) {
+        let config = config().await;
+        let (postgres, dsn) = detour(config.database.dsn()).await;
+        let (nats, nats_url) = detour(&config.address.nats).await;
+        let (redis, redis_url) = detour(&config.address.redis).await;
+        let detours = [
+            ("LIKEWISE__POSTGRES__SERVERS__MAIN", dsn.as_str()),
+            ("LIKEWISE__NATS__URL", &nats_url),
+            ("LIKEWISE__REDIS__URL", &redis_url),
+        ];
+        let process = started(&config, &detours).await;
+        let channel = connect(&process);
+        (Self { config, process, channel }, Lines { postgres, nats, redis })
     }
 
     /// Starts the process with settings of its own, in the environment's notation.
@@ -236,6 +246,24 @@ impl World {
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
+}
+
+/// Lines to the stores of a world.
+pub struct Lines {
+    pub postgres: Line,
+    pub nats: Line,
+    pub redis: Line,
+}
+
+/// A line to the server of an address, and the address that leads over it.
+async fn detour(address: &str) -> (Line, String) {
+    let (scheme, rest) = address.split_once("://").expect("an address with a scheme");
+    let (user, rest) = rest.split_once('@').map_or(("", rest), |(user, rest)| (user, rest));
+    let (target, path) = rest.split_once('/').map_or((rest, ""), |(target, path)| (target, path));
+    let line = Line::lay(target).await.expect("a port");
+    let at = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let through = format!("{scheme}://{at}127.0.0.1:{}/{path}", line.port());
+    (line, through.trim_end_matches('/').to_owned())
 }
 
 /// A second process on the stores of a world.
