@@ -48,9 +48,13 @@ pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<
     }
 }
 
-/// Settings of every process here: a killed owner of a lane is replaced soon, and a test's own load is small.
-const SOON: [(&str, &str); 2] =
-    [("LIKEWISE__LANES__LEASE_TTL_MS", "1000"), ("LIKEWISE__COUNTER__LEASE_TTL_MS", "1000")];
+/// Settings of every process here: a killed owner of a lane is replaced soon, and few users send what many would.
+const SOON: [(&str, &str); 4] = [
+    ("LIKEWISE__LANES__LEASE_TTL_MS", "1000"),
+    ("LIKEWISE__COUNTER__LEASE_TTL_MS", "1000"),
+    ("LIKEWISE__COMMAND__ACCOUNT_PER_S", "0"),
+    ("LIKEWISE__COMMAND__ADDRESS_PER_S", "0"),
+];
 
 /// Settings on a fresh database.
 pub async fn config() -> TestConfig {

@@ -8,6 +8,8 @@ use likewise_domain::operation::RECORD_RETENTION;
 use likewise_kit::config::{Fault, Validate};
 use serde::Deserialize;
 
+use crate::limits::{Bounds, Kind, Rate};
+
 /// Compiled-in defaults of section `[command]`.
 pub const DEFAULTS: &str = include_str!("../defaults.toml");
 
@@ -71,6 +73,34 @@ pub struct Settings {
     pub barrier_ttl_ms_max: u64,
     /// Scans and searches of whole shards at once.
     pub scans_max: usize,
+    /// Commands of one account per second; 0 for no limit.
+    pub account_per_s: u32,
+    /// Commands of one account at once.
+    pub account_burst: u32,
+    /// Commands of one device per second; 0 for no limit.
+    pub device_per_s: u32,
+    /// Commands of one device at once.
+    pub device_burst: u32,
+    /// Commands from one address per second; 0 for no limit.
+    pub address_per_s: u32,
+    /// Commands from one address at once.
+    pub address_burst: u32,
+    /// Keys remembered per limit.
+    pub limits_keys_max: usize,
+    /// Part of its limit above which a key is told to other processes, in per cent.
+    pub limits_share_percent: u8,
+    /// How often processes tell each other, in milliseconds.
+    pub limits_exchange_ms: u64,
+    /// Window in which behaviour is looked at, in milliseconds.
+    pub behaviour_window_ms: u32,
+    /// Likes taken back within it.
+    pub behaviour_switches_max: u32,
+    /// Devices within it.
+    pub behaviour_devices_max: u32,
+    /// Different videos within it.
+    pub behaviour_videos_max: u32,
+    /// The account's rate is divided by this above one of these bounds.
+    pub behaviour_tighten: u32,
     /// Age at which a policy is asked for again, in milliseconds.
     pub policy_ttl_ms: u64,
     /// The same for unknown videos, in milliseconds.
@@ -122,6 +152,28 @@ impl Settings {
             base: if self.last_commit_wins { BasePolicy::LastCommitWins } else { BasePolicy::Reject },
             transitions_max: self.transitions_max,
             transition_window: time::Duration::milliseconds(self.transition_window_ms.into()),
+        }
+    }
+
+    /// Rates of accounts, devices and addresses, in the order of [`Kind::ALL`].
+    #[must_use]
+    pub fn rates(&self) -> [Rate; 3] {
+        let rate = |per_s, burst| Rate { per_s, burst };
+        Kind::ALL.map(|kind| match kind {
+            Kind::Account => rate(self.account_per_s, self.account_burst),
+            Kind::Device => rate(self.device_per_s, self.device_burst),
+            Kind::Address => rate(self.address_per_s, self.address_burst),
+        })
+    }
+
+    /// Bounds of behaviour.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            window: u64::from(self.behaviour_window_ms) * 1_000,
+            switches: self.behaviour_switches_max,
+            devices: self.behaviour_devices_max,
+            videos: self.behaviour_videos_max,
         }
     }
 
@@ -181,6 +233,23 @@ impl Validate for Settings {
         within("transition_window_ms", self.transition_window_ms.into(), 1, 86_400_000);
         within("barrier_ttl_ms_max", self.barrier_ttl_ms_max, 1, 600_000);
         within("scans_max", self.scans_max as u64, 1, 100);
+        within("account_burst", self.account_burst.into(), 1, 1_000_000);
+        within("device_burst", self.device_burst.into(), 1, 1_000_000);
+        within("address_burst", self.address_burst.into(), 1, 10_000_000);
+        for (key, rate) in [
+            ("account_per_s", self.account_per_s),
+            ("device_per_s", self.device_per_s),
+            ("address_per_s", self.address_per_s),
+        ] {
+            within(key, rate.into(), 0, 1_000_000);
+        }
+        within("limits_keys_max", self.limits_keys_max as u64, 64, 100_000_000);
+        within("limits_share_percent", self.limits_share_percent.into(), 1, 100);
+        within("limits_exchange_ms", self.limits_exchange_ms, 10, 60_000);
+        within("behaviour_window_ms", self.behaviour_window_ms.into(), 1_000, 3_600_000);
+        within("behaviour_devices_max", self.behaviour_devices_max.into(), 1, 15);
+        within("behaviour_videos_max", self.behaviour_videos_max.into(), 1, 1_000);
+        within("behaviour_tighten", self.behaviour_tighten.into(), 1, 1_000);
         within("policy_ttl_ms", self.policy_ttl_ms, 1, self.policy_grace_ms);
         within("policy_missing_ttl_ms", self.policy_missing_ttl_ms, 1, self.policy_ttl_ms);
         within("policy_grace_ms", self.policy_grace_ms, 1, 86_400_000);

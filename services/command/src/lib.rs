@@ -9,17 +9,19 @@
 //! Never: acts for anybody but the subject of the verified token, decides on what it read before the lock, lets a policy
 //! speak before the operation look-up, refuses an unlike because of a policy, or keeps a count.
 //!
-//! Reading order, pure first: [`intent`] (what travels), [`queue`] (what makes a batch), [`policy`], [`partitions`]. Then
-//! the use cases in `app`: the writer of a shard, the memory of policies, the maintenance. Doors: [`grpc`], [`publisher`]
-//! and [`consumer`] (messages), [`store`] (PostgreSQL; the batch itself is `migrations/V0002__apply_commands.sql`),
-//! [`clients`] (the authority for accounts and videos).
+//! Reading order, pure first: [`intent`] (what travels), [`limits`], [`queue`] (what makes a batch), [`policy`],
+//! [`partitions`]. Then the use cases in `app`: admission, the writer of a shard, the memory of policies, the maintenance and
+//! the sweeps over accounts. Doors: [`grpc`], [`publisher`] and [`consumer`] (messages), [`store`] (PostgreSQL; the batch
+//! itself is `migrations/V0005__apply_commands.sql`), [`cache`] (Redis), [`clients`] (the authority for accounts and videos).
 
 mod app;
+mod cache;
 mod clients;
 pub mod config;
 mod consumer;
 mod grpc;
 pub mod intent;
+pub mod limits;
 mod metrics;
 pub mod partitions;
 pub mod policy;
@@ -44,14 +46,16 @@ use tonic::service::Routes;
 pub use config::{DEFAULTS, Settings};
 pub use publisher::LANE_CLASS;
 
+use crate::app::limits::Limits;
 use crate::app::policies::Policies;
 use crate::app::shards::{Shard, Shards};
 use crate::app::writer::{Link, Writer};
 use crate::app::{maintenance, sweeps};
+use crate::cache::Exchange;
 use crate::clients::Authority;
 use crate::consumer::{AUTHORITY_LANE, Accounts, follow};
 use crate::grpc::{Commands, Facts};
-use crate::metrics::{StreamMetrics, SweepMetrics, WriterMetrics};
+use crate::metrics::{LimitMetrics, StreamMetrics, SweepMetrics, WriterMetrics};
 use crate::publisher::RelationOutbox;
 use crate::store::shard;
 
@@ -219,6 +223,8 @@ fn serve(
         shards: Arc::clone(shards),
         policies,
         settings: Arc::clone(settings),
+        limits: limits(context, settings),
+        trusted_proxies: context.common.server.trusted_proxies,
         verifier: context.verifier.clone(),
         streams: StreamMetrics::new(&context.metrics),
         draining: context.draining.clone(),
@@ -235,6 +241,16 @@ fn serve(
     service.grpc_names = vec!["likewise.command.v1.LikeCommandService", "likewise.facts.v1.RelationFactsService"];
     service.ready = vec![("relation shards", ready(shards))];
     Ok(())
+}
+
+/// Limits of this process, which tells others in the background.
+fn limits(context: &Context, settings: &Settings) -> Arc<Limits> {
+    let limits = Arc::new(Limits::new(settings, LimitMetrics::new(&context.metrics)));
+    let exchange = Exchange::new(context.redis.clone(), &context.common.redis.key_prefix);
+    let (every, stop, told) =
+        (Duration::from_millis(settings.limits_exchange_ms), context.stop.clone(), Arc::clone(&limits));
+    context.spawn("command limits", async move { told.exchange(exchange, every, stop).await });
+    limits
 }
 
 /// Ready while every shard's writer is connected. NATS and the authority may be away.

@@ -3,12 +3,13 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use likewise_kit::metrics::{Gauges, Metrics, SECONDS, SIZES};
+use likewise_kit::metrics::{Counters, Gauges, Metrics, SECONDS, SIZES};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::intent::{Answer, Told};
+use crate::limits::{Kind, Signal};
 
 /// Outcomes by the code of [`likewise_domain::decide`]; the last counts stored verdicts that were told again.
 const OUTCOMES: [(i16, &str); 10] = [
@@ -134,6 +135,42 @@ impl SweepMetrics {
         let label = label(shard);
         self.waiting.get_or_create(&label).set(f64::from(u32::try_from(sweeps).unwrap_or(u32::MAX)));
         self.oldest.get_or_create(&label).set(oldest.as_secs_f64());
+    }
+}
+
+/// What is refused at the door, and what looks unlike a person.
+#[derive(Clone)]
+pub(crate) struct LimitMetrics {
+    limited: [Counter; 3],
+    signals: [Counter; 3],
+    exchange_failed: Counter,
+}
+
+impl LimitMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let limited = metrics.counters("likewise_command_limited", "Calls refused by a limit");
+        let signals = metrics.counters("likewise_command_signals", "Accounts that behaved unlike a person, by how");
+        let by = |family: &Counters, label, value: &str| family.get_or_create_owned(&vec![(label, value.to_owned())]);
+        Self {
+            limited: ["account", "device", "address"].map(|kind| by(&limited, "limit", kind)),
+            signals: ["switches", "devices", "videos"].map(|signal| by(&signals, "signal", signal)),
+            exchange_failed: metrics.counter(
+                "likewise_command_limit_exchange_failures",
+                "Exchanges of counts between processes that failed",
+            ),
+        }
+    }
+
+    pub(crate) fn limited(&self, kind: Kind) {
+        self.limited[kind as usize].inc();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.signals[signal as usize].inc();
+    }
+
+    pub(crate) fn exchange_failed(&self) {
+        self.exchange_failed.inc();
     }
 }
 

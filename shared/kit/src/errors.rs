@@ -88,6 +88,14 @@ pub fn overloaded(retry_after: Duration) -> Status {
     Status::with_error_details(Code::ResourceExhausted, "too much is waiting already; try again later", details)
 }
 
+/// RESOURCE_EXHAUSTED: one caller is above a limit of theirs. Says nothing about what became of a command sent before.
+#[must_use]
+pub fn limited(reason: &'static str, retry_after: Duration) -> Status {
+    let mut details = details(reason, &[]);
+    details.set_retry_info(Some(retry_after));
+    Status::with_error_details(Code::ResourceExhausted, "too many commands at once; try again later", details)
+}
+
 /// ABORTED: whether the command was applied is not known yet.
 #[must_use]
 pub fn outcome_pending() -> Status {

@@ -10,6 +10,7 @@ pub mod errors;
 pub mod lanes;
 pub mod lease;
 pub mod metrics;
+pub mod peer;
 pub mod pg;
 pub mod redis;
 pub mod run;

@@ -1,6 +1,7 @@
 //! `LikeCommandService`.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use futures::future::join_all;
 use likewise_domain::id::{OperationId, UserId, VideoId};
 use likewise_domain::relation::LikeState;
 use likewise_kit::auth::Verifier;
-use likewise_kit::{auth, deadline, errors};
+use likewise_kit::{auth, deadline, errors, peer};
 use likewise_proto::command::v1::like_command_service_server::LikeCommandService;
 use likewise_proto::command::v1::set_like_result::Result as Told;
 use likewise_proto::command::v1::{
@@ -20,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::stream::{Answers, Conversation};
-use super::told::{current, error, leaves_open, respond, unanswered, verdict};
+use super::told::{current, error, leaves_open, limited, respond, unanswered, verdict};
 use super::{Faults, parse, shard_away, token_user, within};
+use crate::app::limits::{Caller, Limits};
 use crate::app::policies::Policies;
 use crate::app::shards::{Shard, Shards};
 use crate::config::Settings;
@@ -38,6 +40,9 @@ pub(crate) struct Commands {
     pub(crate) shards: Arc<Shards>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) limits: Arc<Limits>,
+    /// Proxies in front that name the caller's address.
+    pub(crate) trusted_proxies: u8,
     /// Verifies the users of a stream.
     pub(crate) verifier: Verifier,
     pub(crate) streams: StreamMetrics,
@@ -77,6 +82,24 @@ impl Commands {
         if faults.0.is_empty() { Ok(intents) } else { Err(faults.refuse()) }
     }
 
+    /// Whether so many commands are admitted. Asked once a call is known to be well-formed.
+    pub(super) fn admit(
+        &self,
+        intents: &[Intent],
+        device: Option<&str>,
+        address: Option<IpAddr>,
+    ) -> Result<(), Status> {
+        let Some(first) = intents.first() else { return Ok(()) };
+        let caller = Caller { account: first.user_id.as_str(), device, address };
+        self.limits.check(caller, u32::try_from(intents.len()).unwrap_or(u32::MAX)).map_err(limited)?;
+        for intent in intents {
+            let unlikes = intent.command.desired_state == LikeState::Unliked;
+            let video = intent.command.video_id.as_str();
+            self.limits.note(caller.account, unlikes, intent.device_hash.as_ref(), video);
+        }
+        Ok(())
+    }
+
     /// Finds a verdict for a command.
     pub(super) async fn set(&self, mut intent: Intent) -> Result<SetLikeResponse, Status> {
         let shard = self.shard(&intent.user_id)?;
@@ -114,6 +137,8 @@ impl LikeCommandService for Commands {
     async fn set_like(&self, request: Request<SetLikeRequest>) -> Result<Response<SetLikeResponse>, Status> {
         let user = token_user(&auth::user(&request)?)?;
         let intent = self.parse(&user, request.get_ref())?;
+        let address = peer::address(&request, self.trusted_proxies);
+        self.admit(std::slice::from_ref(&intent), request.get_ref().device_id.as_deref(), address)?;
         self.set(intent).await.map(Response::new)
     }
 
@@ -122,7 +147,10 @@ impl LikeCommandService for Commands {
         request: Request<BatchSetLikeRequest>,
     ) -> Result<Response<BatchSetLikeResponse>, Status> {
         let user = token_user(&auth::user(&request)?)?;
-        let intents = self.parse_all(&user, &request.get_ref().items)?;
+        let items = &request.get_ref().items;
+        let intents = self.parse_all(&user, items)?;
+        let device = items.iter().find_map(|item| item.device_id.as_deref());
+        self.admit(&intents, device, peer::address(&request, self.trusted_proxies))?;
         let mut relations: HashMap<VideoId, Vec<(usize, Intent)>> = HashMap::with_capacity(intents.len());
         for (place, intent) in intents.into_iter().enumerate() {
             relations.entry(intent.command.video_id.clone()).or_default().push((place, intent));

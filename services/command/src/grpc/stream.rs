@@ -144,7 +144,10 @@ impl Conversation {
             return Err(errors::role_required("the token of an end user"));
         };
         let command = command.ok_or_else(|| errors::invalid_field("command", "must be set"))?;
-        self.commands.parse(&token_user(&claims.sub)?, &command)
+        let intent = self.commands.parse(&token_user(&claims.sub)?, &command)?;
+        // The address is the gateway's, and says nothing of its users.
+        self.commands.admit(std::slice::from_ref(&intent), command.device_id.as_deref(), None)?;
+        Ok(intent)
     }
 
     async fn queue(&mut self, waiting: Waiting) -> Result<(), Gone> {

@@ -15,7 +15,9 @@ use tonic::{Code, Status};
 use tonic_types::pb as rpc;
 
 use super::{RETRY_AFTER, SHARD, shard_away, wire_state};
+use crate::app::limits::Limited;
 use crate::intent::{Answer, Current, Told, Unanswered};
+use crate::limits::Kind;
 
 /// Whether a command that was told this may still be decided when it is sent again with the same operation id, so that a
 /// later intent for its relation would overtake it.
@@ -81,6 +83,16 @@ pub(super) fn unanswered(why: Unanswered) -> Status {
         Unanswered::Pending => errors::outcome_pending(),
         Unanswered::Failed => errors::internal(),
     }
+}
+
+/// Above a limit: nothing is known of the command.
+pub(super) fn limited(limited: Limited) -> Status {
+    let reason = match limited.kind {
+        Kind::Account => "ACCOUNT_LIMIT",
+        Kind::Device => "DEVICE_LIMIT",
+        Kind::Address => "ADDRESS_LIMIT",
+    };
+    errors::limited(reason, limited.wait)
 }
 
 fn refused(refusal: Refusal, now: OffsetDateTime) -> Status {

@@ -6,6 +6,7 @@ mod commands;
 mod exact;
 mod facts;
 mod history;
+mod limits;
 mod lock;
 mod many;
 mod policy;

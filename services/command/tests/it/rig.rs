@@ -27,6 +27,9 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 use uuid::Uuid;
 
+/// A test sends more than a person does.
+const UNLIMITED: [(&str, &str); 3] =
+    [("COMMAND__ACCOUNT_PER_S", "0"), ("COMMAND__DEVICE_PER_S", "0"), ("COMMAND__ADDRESS_PER_S", "0")];
 /// Longest wait for anything; a loaded machine is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -44,7 +47,8 @@ pub async fn eventually<T, S: Debug>(what: &str, mut look: impl AsyncFnMut() -> 
 
 /// Reads the settings of a test's configuration; `changes` are variables of the environment without their prefix.
 pub fn settings(config: &TestConfig, changes: &[(&str, &str)]) -> (Common, Settings) {
-    let variables = changes.iter().map(|(name, value)| (format!("LIKEWISE__{name}"), (*value).to_owned()));
+    let variables =
+        UNLIMITED.iter().chain(changes).map(|(name, value)| (format!("LIKEWISE__{name}"), (*value).to_owned()));
     let mut loader = Loader::new(Some(config.path()), variables);
     let common = Common::load(&mut loader);
     let settings = likewise_command::CommandService::settings(&mut loader);

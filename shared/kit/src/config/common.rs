@@ -49,6 +49,8 @@ pub struct ServerSettings {
     pub drain_ms_max: u64,
     /// Time for background tasks to end after that, in milliseconds.
     pub stop_ms_max: u64,
+    /// Proxies in front that name the caller's address.
+    pub trusted_proxies: u8,
     /// Origins that browsers may call from.
     pub cors_origins: Vec<String>,
 }
