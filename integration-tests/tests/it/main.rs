@@ -4,6 +4,7 @@
 
 mod accounts;
 mod agree;
+mod client;
 mod crash;
 mod errors;
 mod instances;
