@@ -52,7 +52,8 @@ async fn relations_of(world: &World, name: &str) -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_35_scn_c01_scn_c21_a_deleted_account_leaves_counts_and_lists_and_comes_back_whole() {
+async fn case_35_scn_b05_scn_b15_scn_b17_scn_c01_scn_c21_a_deleted_account_leaves_counts_and_lists_and_comes_back_whole()
+ {
     // Parts of ten, and killed in the middle of the work.
     let parts = [("LIKEWISE__COMMAND__SWEEP_ROWS", "10"), ("LIKEWISE__COMMAND__SWEEP_ROWS_PER_S", "100")];
     let mut world = World::start_with(&parts).await;

@@ -11,6 +11,7 @@ mod instances;
 mod network;
 mod overtaken;
 mod privacy;
+mod servers;
 mod stores;
 mod story;
 mod transport;

@@ -33,7 +33,7 @@ async fn case_04_inv_02_the_answer_to_a_commit_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inv_17_the_commit_itself_is_lost() {
+async fn inv_17_scn_a13_the_commit_itself_is_lost() {
     cut_around_commits(Cut::BeforeCommit).await;
 }
 

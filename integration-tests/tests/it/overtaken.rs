@@ -156,7 +156,7 @@ const EARLY: OffsetDateTime = datetime!(2026-01-01 10:00:00 UTC);
 const LATE: OffsetDateTime = datetime!(2026-01-01 10:00:05 UTC);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_13_case_14_inv_14_an_unlike_that_overtook_its_like_stands() {
+async fn case_13_case_14_inv_14_scn_i01_an_unlike_that_overtook_its_like_stands() {
     let mut stage = Stage::set().await;
     stage.publish("lin", 12, Unliked, LATE).await;
     stage.publish("lin", 11, Liked, EARLY).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use likewise_devstack::{Line, Process, TestConfig, TestStack};
+use likewise_devstack::{Line, Process, Stack, TestConfig, TestStack};
 use likewise_proto::command::v1 as command;
 use likewise_proto::command::v1::like_command_service_client::LikeCommandServiceClient;
 use likewise_proto::content::v1 as content;
@@ -112,6 +112,14 @@ impl World {
         Self { config, process, channel }
     }
 
+    /// Starts the process on a stack of the test's own, whose keys sign its tokens.
+    pub async fn start_on(stack: &Stack, environment: &[(&str, &str)]) -> Self {
+        let config = TestStack::of(stack).config().await;
+        let process = started(&config, environment).await;
+        let channel = connect(&process);
+        Self { config, process, channel }
+    }
+
     /// Ends the process with SIGKILL, if it is still there, and starts another on the same stores.
     pub async fn restart_after_kill(&mut self, environment: &[(&str, &str)]) {
         self.process.kill().await;
@@ -145,12 +153,17 @@ impl World {
     /// A published, public video; answers its author.
     pub async fn video(&self, author: &str, video: &str) -> Caller {
         let caller = self.user(author).await;
+        self.publish(&caller, video).await;
+        caller
+    }
+
+    /// A published, public video of an author.
+    pub async fn publish(&self, caller: &Caller, video: &str) {
         let request = content::CreateRequest { post_id: video.to_owned(), ..Default::default() };
         PostServiceClient::new(self.channel.clone())
             .create(caller.request(request))
             .await
             .expect("the video is created");
-        caller
     }
 
     pub fn service_token(&self, name: &str) -> String {
@@ -307,7 +320,7 @@ impl Caller {
         request
     }
 
-    async fn register(&self) {
+    pub async fn register(&self) {
         let request = content::RegisterRequest { username: self.name.clone() };
         UserServiceClient::new(self.channel.clone())
             .register(self.request(request))

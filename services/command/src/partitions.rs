@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_week_begins_on_monday_and_its_end_is_the_next() {
+    fn scn_i09_a_week_begins_on_monday_and_its_end_is_the_next() {
         let last_instant = datetime!(2026-01-31 23:59:59.999999 UTC);
         let week = Week::of(last_instant);
         assert_eq!(week.name(), "like_command_20260126");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_shard_gets_every_week_an_accepted_id_may_tell() {
+    fn scn_i07_a_new_shard_gets_every_week_an_accepted_id_may_tell() {
         let now = datetime!(2026-01-15 12:00 UTC);
         let plan = plan_weeks(&[], now, RETENTION, 2);
         let expected =
