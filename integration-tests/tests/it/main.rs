@@ -8,6 +8,7 @@ mod client;
 mod crash;
 mod errors;
 mod instances;
+mod linear;
 mod network;
 mod overtaken;
 mod privacy;
