@@ -1,5 +1,6 @@
 //! Use cases: what runs between the doors.
 
+pub(crate) mod acts;
 pub(crate) mod limits;
 pub(crate) mod maintenance;
 pub(crate) mod policies;

@@ -5,6 +5,7 @@ mod facts;
 mod find;
 mod like_command;
 mod parse;
+mod risk;
 mod scan;
 mod stream;
 mod told;
@@ -21,6 +22,7 @@ use tonic::Status;
 
 pub(crate) use self::facts::Facts;
 pub(crate) use self::like_command::Commands;
+pub(crate) use self::risk::Risk;
 use crate::intent::Current;
 use crate::store;
 

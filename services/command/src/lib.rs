@@ -27,6 +27,7 @@ pub mod partitions;
 pub mod policy;
 mod publisher;
 mod queue;
+pub mod risk;
 pub mod store;
 
 use std::collections::HashMap;
@@ -40,12 +41,14 @@ use likewise_kit::lanes::{Consumer, Publisher, PublisherHandle, WatermarkSource}
 use likewise_kit::run::{BoxError, Context, Program, ReadyCheck, Service};
 use likewise_proto::command::v1::like_command_service_server::LikeCommandServiceServer;
 use likewise_proto::facts::v1::relation_facts_service_server::RelationFactsServiceServer;
-use tokio::sync::Semaphore;
+use likewise_proto::risk::v1::risk_service_server::RiskServiceServer;
+use tokio::sync::{Notify, Semaphore};
 use tonic::service::Routes;
 
 pub use config::{DEFAULTS, Settings};
 pub use publisher::LANE_CLASS;
 
+use crate::app::acts::Acts;
 use crate::app::limits::Limits;
 use crate::app::policies::Policies;
 use crate::app::shards::{Shard, Shards};
@@ -54,10 +57,10 @@ use crate::app::{maintenance, sweeps};
 use crate::cache::Exchange;
 use crate::clients::Authority;
 use crate::consumer::{AUTHORITY_LANE, Accounts, follow};
-use crate::grpc::{Commands, Facts};
+use crate::grpc::{Commands, Facts, Risk};
 use crate::metrics::{LimitMetrics, StreamMetrics, SweepMetrics, WriterMetrics};
 use crate::publisher::RelationOutbox;
-use crate::store::shard;
+use crate::store::{ledger, shard};
 
 /// Shards brought up at once.
 const STARTING_MAX: usize = 8;
@@ -104,6 +107,7 @@ pub async fn migrate(context: &Context, settings: &Settings) -> Result<(), Start
     for number in 0..settings.shards {
         shard::prepare(&context.servers, settings, number).await?;
     }
+    ledger::prepare(&context.servers, settings).await?;
     Ok(())
 }
 
@@ -117,6 +121,7 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
     let shards = Arc::new(open_shards(&context, &settings)?);
     let metrics = WriterMetrics::new(&context.metrics);
     let writers = bring_up(&context, &settings, &shards, &metrics).await?;
+    let acts = Arc::new(acts(&context, &settings, &shards)?);
 
     let mut service = Service {
         name: "command",
@@ -127,6 +132,7 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
     };
     let publishers = if settings.publisher { publish(&context, &shards, &mut service) } else { Vec::new() };
     if settings.maintenance {
+        context.spawn("command risk acts", Arc::clone(&acts).run(context.stop.clone()));
         for shard in shards.all() {
             let pass =
                 maintenance::run(Arc::clone(shard), Arc::clone(&settings), metrics.clone(), context.stop.clone());
@@ -144,7 +150,7 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
             }
             context.spawn("command writer", writer.run());
         }
-        serve(&context, &settings, &shards, &mut service)?;
+        serve(&context, &settings, &shards, acts, &mut service)?;
     }
     Ok(service)
 }
@@ -209,6 +215,7 @@ fn serve(
     context: &Context,
     settings: &Arc<Settings>,
     shards: &Arc<Shards>,
+    acts: Arc<Acts>,
     service: &mut Service,
 ) -> Result<(), StartError> {
     let endpoints = &context.common.endpoints;
@@ -236,11 +243,30 @@ fn serve(
         scans: Arc::new(Semaphore::new(settings.scans_max)),
     };
     let routes = std::mem::take(&mut service.routes);
-    service.routes =
-        routes.add_service(LikeCommandServiceServer::new(commands)).add_service(RelationFactsServiceServer::new(facts));
-    service.grpc_names = vec!["likewise.command.v1.LikeCommandService", "likewise.facts.v1.RelationFactsService"];
+    let risk = Risk { acts, settings: Arc::clone(settings), cursors: Arc::clone(&context.cursors) };
+    service.routes = routes
+        .add_service(LikeCommandServiceServer::new(commands))
+        .add_service(RelationFactsServiceServer::new(facts))
+        .add_service(RiskServiceServer::new(risk));
+    service.grpc_names = vec![
+        "likewise.command.v1.LikeCommandService",
+        "likewise.facts.v1.RelationFactsService",
+        "likewise.risk.v1.RiskService",
+    ];
     service.ready = vec![("relation shards", ready(shards))];
     Ok(())
+}
+
+/// What carries out risk acts; its ledger lives with the first shard.
+fn acts(context: &Context, settings: &Settings, shards: &Arc<Shards>) -> Result<Acts, store::Error> {
+    let ledger = context.servers.pool(ledger::server(settings)?, ledger::SCHEMA, settings.reads_per_shard_max)?;
+    Ok(Acts {
+        shards: Arc::clone(shards),
+        ledger,
+        servers: context.servers.clone(),
+        settings: Arc::new(settings.clone()),
+        wake: Notify::new(),
+    })
 }
 
 /// Limits of this process, which tells others in the background.

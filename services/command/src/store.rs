@@ -7,9 +7,11 @@
 pub mod accounts;
 pub mod barrier;
 pub mod facts;
+pub mod ledger;
 pub mod operations;
 pub mod outbox;
 pub mod partitions;
+pub mod risk;
 pub mod scan;
 pub mod shard;
 pub mod sweeps;

@@ -15,5 +15,5 @@ mod generated {
 }
 
 pub use generated::likewise::{
-    command, content, counter, events, facts, lanes, policy, query, reconciliation, reverse_index, types,
+    command, content, counter, events, facts, lanes, policy, query, reconciliation, reverse_index, risk, types,
 };

@@ -11,6 +11,7 @@ mod lock;
 mod many;
 mod policy;
 mod rig;
+mod risk;
 mod shards;
 mod statements;
 mod sweeps;

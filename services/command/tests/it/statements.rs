@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use likewise_command::store::ledger;
+
 use crate::rig::Rig;
 
 #[tokio::test]
@@ -24,4 +26,17 @@ async fn every_statement_prepares_on_the_migrated_schema() {
         prepared += 1;
     }
     assert!(prepared > 20, "{prepared} statements");
+}
+
+#[tokio::test]
+async fn every_statement_of_the_ledger_prepares_on_its_schema() {
+    let rig = Rig::new(&[]).await;
+    ledger::prepare(&rig.servers, &rig.settings).await.expect("prepared");
+    let sql = rig.servers.dedicated("main", ledger::SCHEMA).await.expect("connected");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/ledger");
+    for entry in std::fs::read_dir(folder).expect("the folder of statements") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a statement");
+        sql.prepare(&text).await.unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+    }
 }
