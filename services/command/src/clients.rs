@@ -8,11 +8,14 @@ use likewise_kit::clients::Outbound;
 use likewise_proto::convert::visibility::{standing, video_policy};
 use likewise_proto::policy::v1::policy_service_client::PolicyServiceClient;
 use likewise_proto::policy::v1::{
-    BatchCheckPairsRequest, BatchGetAccountPoliciesRequest, BatchGetVideoPoliciesRequest,
+    AccountPolicy, BatchCheckPairsRequest, BatchGetAccountPoliciesRequest, BatchGetVideoPoliciesRequest,
+    ListChangedSinceRequest,
 };
+use time::OffsetDateTime;
 use tonic::{Request, Status};
 
 use crate::policy::{BlockSet, VideoSnapshot};
+use crate::store::accounts::Account;
 
 /// Videos in one question; the contract allows no more.
 pub(crate) const VIDEOS_MAX: usize = 200;
@@ -65,6 +68,25 @@ impl Authority {
         };
         let others = set.others.iter().filter_map(|id| UserId::parse(id).ok()).collect();
         Ok(BlockSet { others, truncated: set.truncated, version: set.version })
+    }
+
+    /// Accounts that changed after a cursor, as they are now, and where to go on; the cursor itself when nothing is left. An
+    /// account this build cannot read is left to the lane, which keeps its bytes.
+    pub(crate) async fn changed_since(&self, cursor: &str) -> Result<(Vec<Account>, String), Away> {
+        let request = self.request(ListChangedSinceRequest { cursor: cursor.to_owned(), page_size: 0 });
+        let answer = self.client.clone().list_changed_since(request).await.map_err(|status| away(&status))?;
+        let answer = answer.into_inner();
+        let now = OffsetDateTime::now_utc();
+        let account = |policy: &AccountPolicy| {
+            let user_id = UserId::parse(&policy.user_id).ok()?;
+            let state = i16::try_from(policy.state).ok()?;
+            Some(Account { user_id, state, version: policy.version, changed_at: now })
+        };
+        let mut accounts: Vec<Account> = answer.accounts.iter().filter_map(account).collect();
+        // One row each, at its highest version.
+        accounts.sort_unstable_by(|one, other| one.user_id.cmp(&other.user_id).then(other.version.cmp(&one.version)));
+        accounts.dedup_by(|later, kept| later.user_id == kept.user_id);
+        Ok((accounts, answer.next_cursor))
     }
 
     /// How `viewer` stands to `other`.

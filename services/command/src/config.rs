@@ -119,6 +119,8 @@ pub struct Settings {
     pub outbox_partition_rows: u64,
     /// Empty outbox partitions kept ahead.
     pub outbox_partitions_ahead: u64,
+    /// How often the authority is asked what has changed, in milliseconds.
+    pub authority_sweep_ms: u64,
     /// Services that may ask for risk acts.
     pub risk_services: Vec<String>,
     /// Targets up to which their acts run without approval.
@@ -264,6 +266,7 @@ impl Validate for Settings {
         within("operation_weeks_ahead", self.operation_weeks_ahead.into(), 2, 52);
         within("outbox_partition_rows", self.outbox_partition_rows, 1, 1_000_000_000);
         within("outbox_partitions_ahead", self.outbox_partitions_ahead, 2, 16);
+        within("authority_sweep_ms", self.authority_sweep_ms, 10, 86_400_000);
         within("risk_auto_targets_max", self.risk_auto_targets_max as u64, 0, 2_000);
         within("sweep_rows", self.sweep_rows.into(), 1, 1_000);
         within("sweep_rows_per_s", self.sweep_rows_per_s.into(), self.sweep_rows.into(), 1_000_000);

@@ -130,9 +130,11 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
         watermarks: Vec::new(),
         ready: Vec::new(),
     };
+    let authority = authority(&context, &settings)?;
     let publishers = if settings.publisher { publish(&context, &shards, &mut service) } else { Vec::new() };
     if settings.maintenance {
         context.spawn("command risk acts", Arc::clone(&acts).run(context.stop.clone()));
+        let every = Duration::from_millis(settings.authority_sweep_ms);
         for shard in shards.all() {
             let pass =
                 maintenance::run(Arc::clone(shard), Arc::clone(&settings), metrics.clone(), context.stop.clone());
@@ -140,6 +142,9 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
             let swept = SweepMetrics::new(&context.metrics);
             let work = sweeps::run(Arc::clone(shard), Arc::clone(&settings), swept, context.stop.clone());
             context.spawn("command sweeps", work);
+            let (shard, all) = (Arc::clone(shard), Arc::clone(&shards));
+            let read = app::authority::run(shard, all, authority.clone(), every, context.stop.clone());
+            context.spawn("command authority", read);
         }
     }
     if settings.api {
@@ -150,7 +155,7 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
             }
             context.spawn("command writer", writer.run());
         }
-        serve(&context, &settings, &shards, acts, &mut service)?;
+        serve(&context, &settings, &shards, (acts, authority), &mut service)?;
     }
     Ok(service)
 }
@@ -215,13 +220,9 @@ fn serve(
     context: &Context,
     settings: &Arc<Settings>,
     shards: &Arc<Shards>,
-    acts: Arc<Acts>,
+    (acts, authority): (Arc<Acts>, Authority),
     service: &mut Service,
 ) -> Result<(), StartError> {
-    let endpoints = &context.common.endpoints;
-    let endpoint = if endpoints.policy.is_empty() { &endpoints.content } else { &endpoints.policy };
-    let channel = likewise_kit::clients::outbound(endpoint, &context.tokens)?;
-    let authority = Authority::new(channel, Duration::from_millis(settings.policy_timeout_ms));
     let policies = Arc::new(Policies::new(authority, settings));
     context.spawn("command policies", Arc::clone(&policies).ask(context.stop.clone()));
     context.spawn("command policy events", follow(context.into(), Arc::clone(&policies), context.stop.clone()));
@@ -255,6 +256,13 @@ fn serve(
     ];
     service.ready = vec![("relation shards", ready(shards))];
     Ok(())
+}
+
+fn authority(context: &Context, settings: &Settings) -> Result<Authority, StartError> {
+    let endpoints = &context.common.endpoints;
+    let endpoint = if endpoints.policy.is_empty() { &endpoints.content } else { &endpoints.policy };
+    let channel = likewise_kit::clients::outbound(endpoint, &context.tokens)?;
+    Ok(Authority::new(channel, Duration::from_millis(settings.policy_timeout_ms)))
 }
 
 /// What carries out risk acts; its ledger lives with the first shard.

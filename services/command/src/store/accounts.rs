@@ -1,10 +1,11 @@
 //! What the authority's lane tells a shard about accounts, written under the shard's lock.
 
+use deadpool_postgres::Transaction;
 use likewise_domain::id::UserId;
 use likewise_domain::lane::Offset;
 use likewise_kit::pg::Pool;
 use time::OffsetDateTime;
-use tokio_postgres::IsolationLevel;
+use tokio_postgres::{IsolationLevel, Statement};
 use uuid::Uuid;
 
 use super::{Error, LOCK_SHARD, connection, doing, lock, prepared, signed};
@@ -12,6 +13,8 @@ use super::{Error, LOCK_SHARD, connection, doing, lock, prepared, signed};
 const FENCE: &str = include_str!("consumer_fence.sql");
 const OWNER: &str = include_str!("consumer_owner.sql");
 const UPSERT: &str = include_str!("accounts_upsert.sql");
+const CURSOR_READ: &str = include_str!("authority_cursor_read.sql");
+const CURSOR_WRITE: &str = include_str!("authority_cursor_write.sql");
 const QUARANTINE: &str = include_str!("consumer_quarantine.sql");
 const QUARANTINED: &str = include_str!("consumer_quarantined.sql");
 
@@ -93,13 +96,7 @@ pub async fn apply(
     if newest > owner.epoch {
         return Ok(false);
     }
-    if !accounts.is_empty() {
-        let users: Vec<&str> = accounts.iter().map(|account| account.user_id.as_str()).collect();
-        let states: Vec<i16> = accounts.iter().map(|account| account.state).collect();
-        let versions: Vec<i64> = accounts.iter().map(|account| signed(account.version)).collect();
-        let times: Vec<OffsetDateTime> = accounts.iter().map(|account| account.changed_at).collect();
-        transaction.execute(&upsert, &[&users, &states, &versions, &times]).await.map_err(doing(what))?;
-    }
+    upsert_all(&transaction, &upsert, accounts, what).await?;
     for message in unreadable {
         let epoch = i32::try_from(message.offset.epoch).unwrap_or(i32::MAX);
         let seq = signed(message.offset.seq);
@@ -122,6 +119,51 @@ pub async fn apply(
     }
     transaction.commit().await.map_err(doing(what))?;
     Ok(true)
+}
+
+async fn upsert_all(
+    transaction: &Transaction<'_>,
+    upsert: &Statement,
+    accounts: &[Account],
+    what: &'static str,
+) -> Result<(), Error> {
+    if accounts.is_empty() {
+        return Ok(());
+    }
+    let users: Vec<&str> = accounts.iter().map(|account| account.user_id.as_str()).collect();
+    let states: Vec<i16> = accounts.iter().map(|account| account.state).collect();
+    let versions: Vec<i64> = accounts.iter().map(|account| signed(account.version)).collect();
+    let times: Vec<OffsetDateTime> = accounts.iter().map(|account| account.changed_at).collect();
+    transaction.execute(upsert, &[&users, &states, &versions, &times]).await.map_err(doing(what))?;
+    Ok(())
+}
+
+/// Where reading the authority's changes goes on; empty at the beginning.
+///
+/// # Errors
+/// When the shard does not answer.
+pub async fn cursor(pool: &Pool) -> Result<String, Error> {
+    let what = "read the authority's cursor";
+    let found = super::rows(pool, CURSOR_READ, &[], what).await?;
+    found.first().map_or(Ok(String::new()), |row| row.try_get(0).map_err(doing(what)))
+}
+
+/// Takes over a page of the authority's changes and the cursor behind it, in one transaction under the shard's lock.
+///
+/// # Errors
+/// When the shard does not answer; nothing was written then.
+pub async fn take_over(pool: &Pool, shard: u16, accounts: &[Account], cursor: &str) -> Result<(), Error> {
+    let what = "take over the authority's changes";
+    let mut client = connection(pool, what).await?;
+    let locked = prepared(&client, LOCK_SHARD, what).await?;
+    let upsert = prepared(&client, UPSERT, what).await?;
+    let write = prepared(&client, CURSOR_WRITE, what).await?;
+    let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await;
+    let transaction = begun.map_err(doing(what))?;
+    transaction.execute(&locked, &[&lock::SHARD, &i32::from(shard)]).await.map_err(doing(what))?;
+    upsert_all(&transaction, &upsert, accounts, what).await?;
+    transaction.execute(&write, &[&cursor]).await.map_err(doing(what))?;
+    transaction.commit().await.map_err(doing(what))
 }
 
 /// Messages in quarantine that nobody has dealt with.

@@ -25,6 +25,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "V0005__apply_commands", sql: include_str!("../../migrations/V0005__apply_commands.sql") },
     Migration { name: "V0006__write_barrier", sql: include_str!("../../migrations/V0006__write_barrier.sql") },
     Migration { name: "V0007__risk_acts", sql: include_str!("../../migrations/V0007__risk_acts.sql") },
+    Migration { name: "V0008__authority_cursor", sql: include_str!("../../migrations/V0008__authority_cursor.sql") },
 ];
 
 /// Schema of a shard.

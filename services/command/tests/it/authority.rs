@@ -23,6 +23,7 @@ struct State {
     videos: Mutex<HashMap<String, VideoPolicy>>,
     blocked: Mutex<Vec<String>>,
     friends: Mutex<Vec<String>>,
+    changed: Mutex<Vec<AccountPolicy>>,
     away: AtomicBool,
     asked: AtomicUsize,
 }
@@ -41,6 +42,13 @@ impl Authority {
         let server = Server::builder().add_service(PolicyServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
         endpoint
+    }
+
+    /// An account has another state, and no event tells it.
+    pub fn account(&self, user: &str, state: AccountState, version: u64) {
+        let policy =
+            AccountPolicy { user_id: user.to_owned(), state: state.into(), version, ..AccountPolicy::default() };
+        self.state.changed.lock().expect("whole").push(policy);
     }
 
     /// A published video that everybody may see.
@@ -153,9 +161,13 @@ impl PolicyService for Authority {
 
     async fn list_changed_since(
         &self,
-        _: Request<ListChangedSinceRequest>,
+        request: Request<ListChangedSinceRequest>,
     ) -> Result<Response<ListChangedSinceResponse>, Status> {
         self.count()?;
-        Ok(Response::new(ListChangedSinceResponse::default()))
+        let changed = self.state.changed.lock().expect("whole");
+        let seen: usize = request.into_inner().cursor.parse().unwrap_or(0);
+        let accounts = changed[seen.min(changed.len())..].to_vec();
+        let next_cursor = changed.len().to_string();
+        Ok(Response::new(ListChangedSinceResponse { accounts, videos: Vec::new(), next_cursor }))
     }
 }

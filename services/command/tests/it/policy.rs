@@ -1,11 +1,11 @@
 //! What the authority says about a video, and what is said when it says nothing.
 
 use likewise_devstack::{TestConfig, TestStack};
-use likewise_proto::policy::v1::{VideoStatus, VideoVisibility};
+use likewise_proto::policy::v1::{AccountState, VideoStatus, VideoVisibility};
 use likewise_proto::types::v1::LikeState::{Liked, Unliked};
 
 use crate::authority::Authority;
-use crate::rig::{Running, eventually, refusal, told, verdict};
+use crate::rig::{Running, count, eventually, refusal, told, verdict};
 
 async fn started(authority: &Authority, changes: &[(&str, &str)]) -> (Running, TestConfig) {
     let endpoint = authority.serve().await;
@@ -49,6 +49,33 @@ async fn inv_07_what_may_not_be_seen_may_not_be_liked_and_always_be_unliked() {
     assert_eq!(told(&running.as_user("friend").like("op-f", "friends").await), "APPLIED LIKED v1, now LIKED v1");
     let blocked = refusal(running.as_user("blocked").set("op-b", "V1", Liked).await);
     assert_eq!(blocked, "FailedPrecondition INTERACTION_BLOCKED");
+}
+
+#[tokio::test]
+async fn case_35_an_account_whose_event_was_lost_is_found_by_asking() {
+    let authority = Authority::default();
+    authority.publish("V1");
+    let (running, config) = started(&authority, &[("COMMAND__AUTHORITY_SWEEP_MS", "50")]).await;
+    let (lin, mei) = (running.as_user("lin"), running.as_user("mei"));
+    lin.like("op-1", "V1").await;
+    mei.like("op-2", "V1").await;
+    authority.account("lin", AccountState::Deleted, 2);
+    authority.account("nobody", AccountState::Deleted, 2);
+    let sql = config.database.connect().await.expect("connected");
+    let taken = async |expected: i64| {
+        eventually("the relations follow", async || {
+            match count(&sql, "relation_00.like_relation where user_id = 'lin' and state = 2").await {
+                found if found == expected => Ok(()),
+                found => Err(found),
+            }
+        })
+        .await;
+    };
+    taken(1).await;
+    assert_eq!(refusal(lin.set("op-3", "V1", Liked).await), "FailedPrecondition ACCOUNT_NOT_ACTIVE");
+    authority.account("lin", AccountState::Active, 3);
+    taken(0).await;
+    assert_eq!(count(&sql, "relation_00.like_relation where user_id = 'mei' and state = 1").await, 1);
 }
 
 #[tokio::test]
