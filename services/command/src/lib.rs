@@ -42,7 +42,7 @@ use likewise_kit::run::{BoxError, Context, Program, ReadyCheck, Service};
 use likewise_proto::command::v1::like_command_service_server::LikeCommandServiceServer;
 use likewise_proto::facts::v1::relation_facts_service_server::RelationFactsServiceServer;
 use likewise_proto::risk::v1::risk_service_server::RiskServiceServer;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
 pub use config::{DEFAULTS, Settings};
@@ -268,13 +268,7 @@ fn authority(context: &Context, settings: &Settings) -> Result<Authority, StartE
 /// What carries out risk acts; its ledger lives with the first shard.
 fn acts(context: &Context, settings: &Settings, shards: &Arc<Shards>) -> Result<Acts, store::Error> {
     let ledger = context.servers.pool(ledger::server(settings)?, ledger::SCHEMA, settings.reads_per_shard_max)?;
-    Ok(Acts {
-        shards: Arc::clone(shards),
-        ledger,
-        servers: context.servers.clone(),
-        settings: Arc::new(settings.clone()),
-        wake: Notify::new(),
-    })
+    Ok(Acts::new(Arc::clone(shards), ledger, context.servers.clone(), Arc::new(settings.clone())))
 }
 
 /// Limits of this process, which tells others in the background.

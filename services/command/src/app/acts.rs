@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use likewise_kit::crash_point;
 use likewise_kit::pg::{Pool, Servers};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, SetOnce};
 use tokio_util::sync::CancellationToken;
 
 use super::shards::{Shard, Shards};
@@ -24,13 +24,16 @@ const CLAIM: Duration = Duration::from_secs(5);
 /// How often is looked for acts nobody spoke of, and whether sweeps are done.
 const IDLE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
+/// How long until the ledger is tried again.
+const AWAY: Duration = Duration::from_secs(1);
 
 /// What carries out acts.
 pub(crate) struct Acts {
-    pub(crate) shards: Arc<Shards>,
-    pub(crate) ledger: Pool,
-    pub(crate) servers: Servers,
-    pub(crate) settings: Arc<Settings>,
+    shards: Arc<Shards>,
+    ledger: Pool,
+    is_prepared: SetOnce<()>,
+    servers: Servers,
+    settings: Arc<Settings>,
     /// Wakes the work before its time.
     pub(crate) wake: Notify,
 }
@@ -39,14 +42,26 @@ pub(crate) struct Acts {
 type Scope<'a> = BTreeMap<u16, Vec<&'a Target>>;
 
 impl Acts {
+    pub(crate) fn new(shards: Arc<Shards>, ledger: Pool, servers: Servers, settings: Arc<Settings>) -> Self {
+        Self { shards, ledger, is_prepared: SetOnce::new(), servers, settings, wake: Notify::new() }
+    }
+
+    /// The ledger, once its schema is up to date. The process serves before that.
+    pub(crate) async fn ledger(&self) -> &Pool {
+        self.is_prepared.wait().await;
+        &self.ledger
+    }
+
     /// Works until the process stops.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         while let Err(error) = ledger::prepare(&self.servers, &self.settings).await {
             tracing::warn!(error = error.chain(), "the ledger of risk acts is away");
-            if stop.run_until_cancelled(tokio::time::sleep(IDLE)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(AWAY)).await.is_none() {
                 return;
             }
         }
+        // Nobody else sets it.
+        let _ = self.is_prepared.set(());
         loop {
             let pause = match self.pass().await {
                 Ok(true) => LOOK,

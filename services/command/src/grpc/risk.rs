@@ -6,6 +6,7 @@ use likewise_domain::id::{UserId, VideoId};
 use likewise_kit::auth::{self, Identity, Role};
 use likewise_kit::cursor::{Binding, CursorKeys};
 use likewise_kit::errors;
+use likewise_kit::pg::Pool;
 use likewise_proto::convert::{parse_timestamp, timestamp};
 use likewise_proto::risk::v1 as wire;
 use likewise_proto::risk::v1::risk_service_server::RiskService;
@@ -17,6 +18,7 @@ use super::{Faults, within};
 use crate::app::acts::Acts;
 use crate::config::Settings;
 use crate::risk::{ActKind, ActStatus, CannotDecide, Requester, Target, begins, may_decide};
+use crate::store;
 use crate::store::ledger::{self, Act, NewAct};
 use crate::store::risk::Figures;
 
@@ -60,10 +62,17 @@ impl Risk {
         }
     }
 
+    async fn of_ledger<T>(&self, ask: impl AsyncFnOnce(&Pool) -> Result<T, store::Error>) -> Result<T, Status> {
+        within(self.settings.read_timeout(), async { ask(self.acts.ledger().await).await }).await
+    }
+
+    async fn targets(&self, act_id: Uuid) -> Result<Vec<(i32, Target, bool)>, Status> {
+        self.of_ledger(async |pool| ledger::targets(pool, act_id).await).await
+    }
+
     async fn keep(&self, act: NewAct) -> Result<wire::Act, Status> {
-        let limit = self.settings.read_timeout();
-        let made = within(limit, ledger::insert(&self.acts.ledger, &act)).await?;
-        let kept = within(limit, ledger::get(&self.acts.ledger, act.act_id)).await?;
+        let made = self.of_ledger(async |pool| ledger::insert(pool, &act).await).await?;
+        let kept = self.of_ledger(async |pool| ledger::get(pool, act.act_id).await).await?;
         let Some(kept) = kept else {
             let message = "the act is undone already, or another restore of it waits";
             return Err(errors::refused(Code::FailedPrecondition, "RESTORE_EXISTS", message));
@@ -78,7 +87,7 @@ impl Risk {
 
     /// Whether what is kept is what was asked for.
     async fn is_same(&self, kept: &Act, asked: &NewAct) -> Result<bool, Status> {
-        let targets = within(self.settings.read_timeout(), ledger::targets(&self.acts.ledger, kept.act_id)).await?;
+        let targets = self.targets(kept.act_id).await?;
         let same = (kept.kind, &kept.reason, &kept.evidence, kept.until, kept.restores)
             == (asked.kind, &asked.reason, &asked.evidence, asked.until, asked.restores);
         Ok(same && targets.iter().map(|(_, target, _)| target).eq(&asked.targets))
@@ -115,7 +124,7 @@ impl Risk {
 
     async fn find(&self, text: &str) -> Result<Act, Status> {
         let id = Uuid::parse_str(text).map_err(|_| errors::invalid_field("act_id", "must be a UUID"))?;
-        let found = within(self.settings.read_timeout(), ledger::get(&self.acts.ledger, id)).await?;
+        let found = self.of_ledger(async |pool| ledger::get(pool, id).await).await?;
         found.ok_or_else(|| errors::refused(Code::NotFound, "ACT_NOT_FOUND", "there is no such act"))
     }
 
@@ -134,8 +143,8 @@ impl Risk {
                 return Err(errors::refused(Code::FailedPrecondition, "OWN_ACT", message));
             }
         }
-        let limit = self.settings.read_timeout();
-        let decided = within(limit, ledger::decide(&self.acts.ledger, act.act_id, status, &approver)).await?;
+        let decide = async |pool: &Pool| ledger::decide(pool, act.act_id, status, &approver).await;
+        let decided = self.of_ledger(decide).await?;
         if !decided {
             return Err(not_proposed());
         }
@@ -163,8 +172,7 @@ impl Risk {
                 Some(read_key(&payload).ok_or_else(errors::internal)?)
             }
         };
-        let limit = self.settings.read_timeout();
-        let acts = within(limit, ledger::list(&self.acts.ledger, after, status, size)).await?;
+        let acts = self.of_ledger(async |pool| ledger::list(pool, after, status, size).await).await?;
         let is_full = acts.len() == usize::try_from(size).unwrap_or(usize::MAX);
         let next_page_token = acts.last().filter(|_| is_full).map_or_else(String::new, |last| {
             let key = [last.created_at.unix_timestamp_nanos().to_be_bytes(), *last.act_id.as_bytes()].concat();
@@ -296,8 +304,7 @@ impl RiskService for Risk {
             let message = "only an applied act can be undone";
             return Err(errors::refused(Code::FailedPrecondition, "ACT_NOT_APPLIED", message));
         }
-        let limit = self.settings.read_timeout();
-        let targets = within(limit, ledger::targets(&self.acts.ledger, undone.act_id)).await?;
+        let targets = self.targets(undone.act_id).await?;
         let act = self
             .keep(NewAct {
                 act_id,
@@ -333,7 +340,7 @@ impl RiskService for Risk {
     async fn get_act(&self, request: Request<wire::GetActRequest>) -> Result<Response<wire::GetActResponse>, Status> {
         self.viewer(&request)?;
         let act = self.find(&request.get_ref().act_id).await?;
-        let targets = within(self.settings.read_timeout(), ledger::targets(&self.acts.ledger, act.act_id)).await?;
+        let targets = self.targets(act.act_id).await?;
         let targets = targets.iter().map(|(_, target, _)| wire_target(target)).collect();
         Ok(Response::new(wire::GetActResponse { act: Some(shown(&act)), targets }))
     }

@@ -63,18 +63,22 @@ const RELATIONS: &str = "(select * from relation_00.like_relation union all sele
 
 impl World {
     async fn start() -> Self {
+        Self::start_on(TestStack::get().config().await, &[]).await
+    }
+
+    async fn start_on(config: TestConfig, changes: &[(&str, &str)]) -> Self {
         let authority = Authority::default();
         for number in 0..5 {
             authority.publish(&format!("V{number}"));
         }
         let endpoint = authority.serve().await;
-        let config = TestStack::get().config().await;
-        let changes = [
+        let mut all = vec![
             ("ENDPOINTS__POLICY", endpoint.as_str()),
             ("COMMAND__SHARDS", "2"),
             ("COMMAND__RISK_AUTO_TARGETS_MAX", "3"),
         ];
-        let running = Running::start(&config, &changes).await;
+        all.extend_from_slice(changes);
+        let running = Running::start(&config, &all).await;
         let sql = config.database.connect().await.expect("connected");
         Self { running, sql, _config: config }
     }
@@ -260,4 +264,21 @@ async fn acts_are_refused_to_others_and_when_malformed() {
     );
     assert_eq!(refusal(world.get(&id).await), "NotFound ACT_NOT_FOUND");
     assert_eq!(refusal(world.approve(&id, "ada").await), "NotFound ACT_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_ledger_is_waited_for_while_its_schema_is_made() {
+    let config = TestStack::get().config().await;
+    let mut sql = config.database.connect().await.expect("connected");
+    let held = sql.transaction().await.expect("begun");
+    let id = Uuid::new_v4();
+    held.batch_execute("create schema command_ledger").await.expect("nobody else made it");
+    let world = World::start_on(config, &[("COMMAND__READ_TIMEOUT_MS", "300")]).await;
+    assert_eq!(refusal(world.get(&id).await), "Unavailable RELATION_SHARD_UNAVAILABLE");
+    held.rollback().await.expect("rolled back");
+    eventually("the ledger answers", async || match refusal(world.get(&id).await).as_str() {
+        "NotFound ACT_NOT_FOUND" => Ok(()),
+        other => Err(other.to_owned()),
+    })
+    .await;
 }
