@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use likewise_domain::relation::LikeState;
 use likewise_proto::command::v1 as command;
 use likewise_proto::command::v1::CommandOutcome;
 use likewise_proto::command::v1::like_command_service_client::LikeCommandServiceClient;
 use likewise_proto::convert;
 use likewise_proto::query::v1 as query;
 use likewise_proto::query::v1::like_query_service_client::LikeQueryServiceClient;
+use prost::Message as _;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
@@ -139,7 +139,7 @@ impl LikeClient {
             | "VIDEO_NOT_VISIBLE"
             | "INTERACTION_BLOCKED"
             | "ACCOUNT_NOT_ACTIVE"
-            | "FROZEN" => Ok(Answer::Refused(reason)),
+            | "FROZEN" => Ok(Answer::Refused { reason, current: current_of(status) }),
             _ if hint(status).is_some() || status.code() == tonic::Code::ResourceExhausted => Err(undecided(status)),
             // A fault on the other side says nothing of the command.
             _ if status.code() == tonic::Code::Internal => Err(undecided(status)),
@@ -250,10 +250,19 @@ fn undecided(status: &Status) -> Error {
     Error::Undecided(Box::new(status.clone()))
 }
 
+/// The relation that a refusal tells of.
+fn current_of(status: &Status) -> Option<Known> {
+    let details = tonic_types::pb::Status::decode(status.details()).ok()?.details;
+    let told = details.iter().find(|detail| detail.type_url.rsplit('/').next() == Some(convert::CURRENT_RELATION))?;
+    known(&command::CurrentRelation::decode(told.value.as_slice()).ok()?)
+}
+
+fn known(now: &command::CurrentRelation) -> Option<Known> {
+    Some(Known { state: convert::parse_like_state(now.state)?, version: now.relation_version })
+}
+
 fn answer_of(answer: &command::SetLikeResponse) -> Option<Answer> {
-    let now = answer.current.as_ref()?;
-    let state: LikeState = convert::parse_like_state(now.state)?;
-    let current = Known { state, version: now.relation_version };
+    let current = known(answer.current.as_ref()?)?;
     Some(match answer.operation.as_ref()?.outcome() {
         CommandOutcome::Applied | CommandOutcome::Unchanged => {
             Answer::Settled { current, position: answer.position.clone() }
@@ -263,8 +272,10 @@ fn answer_of(answer: &command::SetLikeResponse) -> Option<Answer> {
             let told = answer.retry_after.and_then(|wait| Duration::try_from(wait).ok());
             Answer::RateLimited { current, retry_after: told.unwrap_or(Duration::from_secs(1)) }
         }
-        CommandOutcome::Frozen => Answer::Refused("FROZEN".to_owned()),
-        CommandOutcome::AccountNotActive => Answer::Refused("ACCOUNT_NOT_ACTIVE".to_owned()),
+        CommandOutcome::Frozen => Answer::Refused { reason: "FROZEN".to_owned(), current: Some(current) },
+        CommandOutcome::AccountNotActive => {
+            Answer::Refused { reason: "ACCOUNT_NOT_ACTIVE".to_owned(), current: Some(current) }
+        }
         CommandOutcome::Unspecified => return None,
     })
 }

@@ -179,7 +179,9 @@ impl Likes {
                     let answer = match answer {
                         Ok(answer) => Some(answer),
                         Err(Error::Undecided(_)) => None,
-                        Err(Error::Wrong(status)) => Some(Answer::Refused(status.message().to_owned())),
+                        Err(Error::Wrong(status)) => {
+                            Some(Answer::Refused { reason: status.message().to_owned(), current: None })
+                        }
                     };
                     rounds = if answer.is_some() { 0 } else { rounds + 1 };
                     let is_decided = answer.is_some();

@@ -55,8 +55,13 @@ pub enum Answer {
     },
     /// The id tells a time outside the accepted window: the intent needs a new one.
     Expired,
-    /// The service will not do it: the reason is stable.
-    Refused(String),
+    /// The service will not do it.
+    Refused {
+        /// Stable reason.
+        reason: String,
+        /// The relation now, where the service told it.
+        current: Option<Known>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,13 +185,19 @@ impl LikeSession {
                     self.rest = Some(retry_after);
                 }
             }
-            Answer::Refused(reason) if is_ours => {
+            Answer::Refused { reason, current } => {
+                if let Some(current) = current {
+                    self.hear(current, is_ours);
+                }
+                if !is_ours {
+                    return;
+                }
                 // The heart goes back to what is true.
                 self.target = self.state();
                 self.is_open = false;
                 self.refusal = Some(reason);
             }
-            Answer::Refused(_) | Answer::Expired => {}
+            Answer::Expired => {}
         }
     }
 

@@ -164,9 +164,16 @@ fn case_39_a_limit_rests_and_a_refusal_gives_the_heart_back() {
     assert_eq!(session.next(|| panic!("it rests")), Next::Rest(retry_after));
     session.rested();
     send(&mut session, "b");
-    session.answered("b", Answer::Refused("VIDEO_GONE".to_owned()));
+    session.answered("b", Answer::Refused { reason: "VIDEO_GONE".to_owned(), current: None });
     assert_eq!((session.heart(known(Unliked, 4)), session.refusal()), (Unliked, Some("VIDEO_GONE")));
     assert_eq!(session.next(|| panic!("nothing to send")), Next::Settled);
+    session.tap(Liked);
+    send(&mut session, "b2");
+    session.answered("b2", Answer::Refused { reason: "FROZEN".to_owned(), current: Some(known(Liked, 5)) });
+    assert_eq!(session.heart(known(Unliked, 4)), Liked, "another device was faster, and the refusal tells of it");
+    session.tap(Unliked);
+    send(&mut session, "b3");
+    session.answered("b3", Answer::Settled { current: known(Unliked, 6), position: "p".to_owned() });
     session.tap(Liked);
     send(&mut session, "c");
     session.answered("c", Answer::Expired);

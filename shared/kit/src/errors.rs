@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use prost::Message;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, StatusExt, pb as rpc};
 
 /// Domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "likewise";
@@ -27,6 +28,31 @@ pub fn refused_with(
     metadata: &[(&str, String)],
 ) -> Status {
     Status::with_error_details(code, message, details(reason, metadata))
+}
+
+/// The same refusal with one more detail: a message, and its full name.
+#[must_use]
+pub fn with_detail(status: Status, name: &str, detail: &impl Message) -> Status {
+    let Some(mut told) = told(&status) else { return status };
+    told.details.push(prost_types::Any { type_url: type_url(name), value: detail.encode_to_vec() });
+    let (code, message) = (status.code(), status.message().to_owned());
+    Status::with_details_and_metadata(code, message, told.encode_to_vec().into(), status.metadata().clone())
+}
+
+/// The detail of a refusal that has this full name.
+#[must_use]
+pub fn detail<M: Message + Default>(status: &Status, name: &str) -> Option<M> {
+    let told = told(status)?;
+    let found = told.details.iter().find(|detail| detail.type_url == type_url(name))?;
+    M::decode(found.value.as_slice()).ok()
+}
+
+fn told(status: &Status) -> Option<rpc::Status> {
+    if status.details().is_empty() { None } else { rpc::Status::decode(status.details()).ok() }
+}
+
+fn type_url(name: &str) -> String {
+    format!("type.googleapis.com/{name}")
 }
 
 fn details(reason: &str, metadata: &[(&str, String)]) -> ErrorDetails {
@@ -158,6 +184,16 @@ mod tests {
         assert_eq!(reason(&status).as_deref(), Some("OPERATION_EXPIRED"));
         let info = status.get_details_error_info().expect("details");
         assert_eq!((info.domain.as_str(), info.metadata["now"].as_str()), ("likewise", "x"));
+    }
+
+    #[test]
+    fn a_refusal_carries_a_message_of_ours_beside_its_reason() {
+        let now = prost_types::Timestamp { seconds: 7, nanos: 0 };
+        let plain = refused(Code::NotFound, "VIDEO_GONE", "gone");
+        assert_eq!(detail::<prost_types::Timestamp>(&plain, "a.B"), None);
+        let status = with_detail(plain, "a.B", &now);
+        assert_eq!((reason(&status).as_deref(), status.message()), (Some("VIDEO_GONE"), "gone"));
+        assert_eq!((detail(&status, "a.B"), detail::<prost_types::Timestamp>(&status, "a.C")), (Some(now), None));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub const ACCOUNT_CHANGED: &str = "likewise.events.v1.AccountChanged";
 /// Schema name of [`events::BlockSetChanged`] in message headers.
 pub const BLOCK_SET_CHANGED: &str = "likewise.events.v1.BlockSetChanged";
 
+/// Full name of [`crate::command::v1::CurrentRelation`], a detail of refusals.
+pub const CURRENT_RELATION: &str = "likewise.command.v1.CurrentRelation";
+
 /// Why a message cannot be understood. Such a message goes to quarantine.
 #[derive(Debug, thiserror::Error)]
 #[error("field {field} is missing or malformed")]

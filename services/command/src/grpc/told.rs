@@ -38,10 +38,11 @@ pub(super) fn error(status: &Status) -> rpc::Status {
 
 pub(super) fn respond(shard: u16, operation_id: &OperationId, answer: &Answer) -> Result<SetLikeResponse, Status> {
     let told = match answer.told {
-        Told::Refused(refusal) => return Err(refused(refusal, answer.now)),
+        Told::Refused(refusal) => return Err(beside(&answer.current, refused(refusal, answer.now))),
         Told::Verdict { verdict, .. } if verdict.outcome == Outcome::AccountNotActive => {
             let message = "the account is not active";
-            return Err(errors::refused(Code::FailedPrecondition, "ACCOUNT_NOT_ACTIVE", message));
+            let status = errors::refused(Code::FailedPrecondition, "ACCOUNT_NOT_ACTIVE", message);
+            return Err(beside(&answer.current, status));
         }
         Told::Verdict { verdict, .. } => verdict,
     };
@@ -52,6 +53,11 @@ pub(super) fn respond(shard: u16, operation_id: &OperationId, answer: &Answer) -
         count_consistency: CountConsistency::Eventual.into(),
         retry_after: answer.retry_after.and_then(|wait| prost_types::Duration::try_from(wait).ok()),
     })
+}
+
+/// A refusal beside the relation as it is now, so that the caller need not ask.
+fn beside(now: &Current, status: Status) -> Status {
+    errors::with_detail(status, convert::CURRENT_RELATION, &current(now))
 }
 
 pub(super) fn verdict(operation_id: &OperationId, verdict: &Verdict) -> OperationVerdict {

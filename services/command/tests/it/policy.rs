@@ -1,6 +1,9 @@
 //! What the authority says about a video, and what is said when it says nothing.
 
 use likewise_devstack::{TestConfig, TestStack};
+use likewise_kit::errors::detail;
+use likewise_proto::command::v1::CurrentRelation;
+use likewise_proto::convert::CURRENT_RELATION;
 use likewise_proto::policy::v1::{AccountState, VideoStatus, VideoVisibility};
 use likewise_proto::types::v1::LikeState::{Liked, Unliked};
 
@@ -92,6 +95,9 @@ async fn case_47_a_retry_after_the_video_is_gone_is_told_its_first_verdict() {
     })
     .await;
     assert_eq!(refusal(answer), "FailedPrecondition VIDEO_GONE");
+    let refused = lin.set("op-2", "V1", Liked).await.expect_err("gone");
+    let now: CurrentRelation = detail(&refused, CURRENT_RELATION).expect("the relation as it is now");
+    assert_eq!((now.state(), now.relation_version), (Liked, 1));
     let again = lin.like("op-1", "V1").await;
     assert_eq!(again.operation, first.operation);
     assert_eq!(told(&lin.unlike("op-3", "V1").await), "APPLIED UNLIKED v2, now UNLIKED v2");
