@@ -3,14 +3,15 @@
 //! Two readers, because there are two kinds of knowledge. [`Accounts`] is durable: each shard follows the lane for its own
 //! users, with lease, checkpoint and effect in the shard's own schema, so that a shard restored to an older state reads
 //! again what it lost. [`follow`] is this process's memory of policies: every process listens to the live subject by
-//! itself, without lease or checkpoint; what it misses, the age limit of the memory makes up for.
+//! itself, without lease or checkpoint. While it may miss some, the memory does not serve without asking.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use likewise_domain::id::{UserId, VideoId};
-use likewise_kit::lanes::{ApplyError, Lane, LaneMessage, Projection, Runtime};
+use likewise_kit::lanes::{ApplyError, Echo, Lane, LaneMessage, Projection, Runtime, SubscribeError, Touch};
 use likewise_proto::convert::{ACCOUNT_CHANGED, BLOCK_SET_CHANGED, VIDEO_POLICY_CHANGED, parse_timestamp};
 use likewise_proto::events::v1::{AccountChanged, BlockSetChanged, VideoPolicyChanged};
 use prost::Message as _;
@@ -126,27 +127,44 @@ impl Projection for Accounts {
     }
 }
 
+/// How long until the authority's events are listened to again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Forgets, or learns, policies as the authority tells of changes, until the process stops.
 pub(crate) async fn follow(runtime: Runtime, policies: Arc<Policies>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        match stop.run_until_cancelled(listen(&runtime, &policies)).await {
+            None => return,
+            Some(Ok(())) => tracing::warn!("the authority's events ended; listening again"),
+            Some(Err(error)) => tracing::warn!(%error, "the authority's events cannot be heard; trying again"),
+        }
+        policies.lose_touch();
+        stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await;
+    }
+}
+
+async fn listen(runtime: &Runtime, policies: &Policies) -> Result<(), SubscribeError> {
     // One token per epoch of the lane; the epoch is the last.
     let subject = likewise_kit::lanes::subject(&runtime.settings.stream_prefix, &AUTHORITY_LANE, 0);
     let subject = subject.rsplit_once('.').map_or(subject.clone(), |(lane, _)| format!("{lane}.*"));
-    let mut messages = match runtime.nats.subscribe(subject).await {
-        Ok(messages) => messages,
-        Err(error) => {
-            tracing::error!(%error, "policies are refreshed by age only");
-            return;
-        }
-    };
+    let nats = &runtime.nats;
+    let mut messages = nats.subscribe(subject).await?;
+    // Subscribed behind the events: a broker that knows of this one knows of the other.
+    let mut echo = Echo::listen(nats).await?;
     loop {
-        let message = tokio::select! {
-            () = stop.cancelled() => return,
-            message = messages.next() => message,
-        };
-        let Some(message) = message else { return };
-        let schema = message.headers.as_ref().and_then(|headers| headers.get(SCHEMA_HEADER));
-        if let Some(schema) = schema {
-            learn(&policies, schema.as_str(), message.payload.clone()).await;
+        tokio::select! {
+            message = messages.next() => {
+                let Some(message) = message else { return Ok(()) };
+                let schema = message.headers.as_ref().and_then(|headers| headers.get(SCHEMA_HEADER));
+                if let Some(schema) = schema {
+                    learn(policies, schema.as_str(), message.payload.clone()).await;
+                }
+            }
+            touch = echo.change() => match touch {
+                Some(Touch::Found) => policies.come_in_touch(),
+                Some(Touch::Lost) => policies.lose_touch(),
+                None => return Ok(()),
+            },
         }
     }
 }

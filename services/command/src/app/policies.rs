@@ -5,9 +5,11 @@
 //! waits for the same answer, and whatever is asked for while a question is out goes into the next one.
 //!
 //! The memory is this process's own. The authority's events ([`crate::consumer`]) reach every process without a lease
-//! or a checkpoint: they make it forget early, and the age limit makes up for every one that is lost.
+//! or a checkpoint: they make it forget early, and the age limit makes up for every one that is lost. While they do not reach
+//! it, and for all it learned before they did again, it asks each time.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,10 +40,16 @@ impl<T> Clone for Known<T> {
     }
 }
 
+/// Out of touch; see [`Policies::lose_touch`].
+const NEVER: u64 = u64::MAX;
+
 /// Policies as this process knows them.
 pub(crate) struct Policies {
     authority: Authority,
     ages: Ages,
+    began_at: Instant,
+    /// Microseconds from `began_at` since which every event was heard.
+    in_touch_since: AtomicU64,
     videos: Cache<VideoId, Known<VideoSnapshot>>,
     blocks: Cache<UserId, Known<BlockSet>>,
     asking: Cache<UserId, Arc<BlockSet>>,
@@ -60,6 +68,8 @@ impl Policies {
         Self {
             authority,
             ages,
+            began_at: Instant::now(),
+            in_touch_since: AtomicU64::new(NEVER),
             videos: Cache::builder().max_capacity(size).time_to_live(ages.grace).build(),
             blocks: Cache::builder().max_capacity(size).time_to_live(ages.grace).build(),
             // Holds what was just loaded for a moment only: it is here to make callers wait for one load.
@@ -85,10 +95,30 @@ impl Policies {
         verdict.await.unwrap_or(Some(PolicyRefusal::AuthorityUnavailable))
     }
 
+    /// Events may have been missed from now on.
+    pub(crate) fn lose_touch(&self) {
+        self.in_touch_since.store(NEVER, Ordering::Release);
+    }
+
+    /// Every event from now on is heard.
+    pub(crate) fn come_in_touch(&self) {
+        self.in_touch_since.store(self.micros(Instant::now()), Ordering::Release);
+    }
+
+    /// Whether every event since then was heard.
+    fn heard_all_since(&self, at: Instant) -> bool {
+        self.micros(at) >= self.in_touch_since.load(Ordering::Acquire)
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.began_at).as_micros()).unwrap_or(NEVER - 1)
+    }
+
     async fn video(&self, id: &VideoId) -> Result<Arc<VideoSnapshot>, Away> {
         let known = self.videos.get(id).await;
         if let Some(Known { value: Some(value), at, .. }) = &known
             && serves(value, at.elapsed(), self.ages)
+            && self.heard_all_since(*at)
         {
             return Ok(Arc::clone(value));
         }
@@ -127,7 +157,7 @@ impl Policies {
 
     async fn known_blocks(&self, user: &UserId) -> Option<Arc<BlockSet>> {
         let known = self.blocks.get(user).await?;
-        known.value.filter(|_| known.at.elapsed() <= self.ages.fresh)
+        known.value.filter(|_| known.at.elapsed() <= self.ages.fresh && self.heard_all_since(known.at))
     }
 
     async fn block_set(&self, user: &UserId) -> Result<Arc<BlockSet>, Away> {
@@ -135,8 +165,9 @@ impl Policies {
             return Ok(set);
         }
         let load = async {
+            let asked_at = Instant::now();
             let set = Arc::new(self.authority.block_set(user).await?);
-            keep(&self.blocks, user, set.version, Some(Arc::clone(&set))).await;
+            keep(&self.blocks, user, set.version, Some(Arc::clone(&set)), asked_at).await;
             Ok(set)
         };
         match self.asking.try_get_with_by_ref(user, load).await {
@@ -150,12 +181,12 @@ impl Policies {
 
     /// The authority told the whole policy of a video.
     pub(crate) async fn video_changed(&self, id: &VideoId, snapshot: VideoSnapshot) {
-        keep(&self.videos, id, snapshot.version, Some(Arc::new(snapshot))).await;
+        keep(&self.videos, id, snapshot.version, Some(Arc::new(snapshot)), Instant::now()).await;
     }
 
     /// The authority told that a block set has changed.
     pub(crate) async fn blocks_changed(&self, user: &UserId, version: u64) {
-        keep(&self.blocks, user, version, None).await;
+        keep(&self.blocks, user, version, None, Instant::now()).await;
     }
 
     /// Asks for wanted videos, many at a time, until the process stops.
@@ -182,12 +213,15 @@ impl Policies {
     }
 
     async fn question(&self, ids: Vec<VideoId>, answers: Vec<Answers>) {
+        let asked_at = Instant::now();
         let told = self.authority.videos(&ids).await;
         let mut told = told.map(Vec::into_iter);
         for (id, waiting) in ids.iter().zip(answers) {
             let answer = match &mut told {
                 Ok(snapshots) => match snapshots.next() {
-                    Some(snapshot) => Ok(keep(&self.videos, id, snapshot.version, Some(Arc::new(snapshot))).await),
+                    Some(snapshot) => {
+                        Ok(keep(&self.videos, id, snapshot.version, Some(Arc::new(snapshot)), asked_at).await)
+                    }
                     None => Err(Away),
                 },
                 Err(away) => Err(*away),
@@ -205,13 +239,20 @@ impl Policies {
 }
 
 /// Keeps the newer of what is known and what was told, and returns it. Told again, a version is fresh again. Version 0
-/// always replaces: the authority does not know the object any more, or keeps no versions.
-async fn keep<K, T>(cache: &Cache<K, Known<T>>, key: &K, version: u64, value: Option<Arc<T>>) -> Option<Arc<T>>
+/// always replaces: the authority does not know the object any more, or keeps no versions. `at` is when it was asked: what
+/// happens while its answer is on its way may not be in it.
+async fn keep<K, T>(
+    cache: &Cache<K, Known<T>>,
+    key: &K,
+    version: u64,
+    value: Option<Arc<T>>,
+    at: Instant,
+) -> Option<Arc<T>>
 where
     K: std::hash::Hash + Eq + Clone + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
-    let told = Known { version, value, at: Instant::now() };
+    let told = Known { version, value, at };
     let kept = cache.entry_by_ref(key).and_compute_with(|entry| {
         let known = entry.map(moka::Entry::into_value);
         let older = known.filter(|known| known.version > told.version && told.version > 0);

@@ -1,6 +1,6 @@
 //! What the authority says about a video, and what is said when it says nothing.
 
-use likewise_devstack::{TestConfig, TestStack};
+use likewise_devstack::{Line, TestConfig, TestStack, Weather};
 use likewise_kit::errors::detail;
 use likewise_proto::command::v1::CurrentRelation;
 use likewise_proto::convert::CURRENT_RELATION;
@@ -8,7 +8,7 @@ use likewise_proto::policy::v1::{AccountState, VideoStatus, VideoVisibility};
 use likewise_proto::types::v1::LikeState::{Liked, Unliked};
 
 use crate::authority::Authority;
-use crate::rig::{Running, count, eventually, refusal, told, verdict};
+use crate::rig::{Running, count, eventually, fresh_id, refusal, told, verdict};
 
 async fn started(authority: &Authority, changes: &[(&str, &str)]) -> (Running, TestConfig) {
     let endpoint = authority.serve().await;
@@ -140,4 +140,41 @@ async fn a_crowd_on_a_new_video_asks_the_authority_a_few_times_at_most() {
         told(&people[0].set("op-2", "V1", Unliked).await.expect("an answer")),
         "APPLIED UNLIKED v2, now UNLIKED v2"
     );
+}
+
+#[tokio::test]
+async fn while_events_may_be_lost_the_authority_is_asked_each_time() {
+    let authority = Authority::default();
+    authority.publish("V1");
+    let broker = &TestStack::get().address().nats;
+    let (scheme, target) = broker.split_once("://").expect("an address");
+    let line = Line::lay(target).await.expect("a port");
+    let through = format!("{scheme}://127.0.0.1:{}", line.port());
+    let changes = [("NATS__URL", through.as_str()), ("COMMAND__POLICY_TTL_MS", "60000")];
+    let (running, _config) = started(&authority, &changes).await;
+    let lin = running.as_user("lin");
+    // The authority here tells no events: what it says now is heard only when it is asked. A video per try, because what
+    // was asked for once is remembered.
+    let like_after_it_turned_private = async || {
+        let video = fresh_id();
+        authority.publish(&video);
+        lin.like(&fresh_id(), &video).await;
+        authority.tell(&video, VideoStatus::Published, VideoVisibility::Private);
+        lin.unlike(&fresh_id(), &video).await;
+        lin.set(&fresh_id(), &video, Liked).await
+    };
+    let serves_from_memory =
+        async || eventually("the memory serves", async || like_after_it_turned_private().await.map(drop)).await;
+    serves_from_memory().await;
+    for weather in [Weather::Silent, Weather::Down] {
+        line.weather(weather);
+        let refused = eventually("the authority is asked", async || match like_after_it_turned_private().await {
+            Err(status) => Ok(Err::<(), _>(status)),
+            Ok(answer) => Err(answer),
+        })
+        .await;
+        assert_eq!(refusal(refused), "NotFound VIDEO_NOT_VISIBLE");
+        line.weather(Weather::Clear);
+        serves_from_memory().await;
+    }
 }

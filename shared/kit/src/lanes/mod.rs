@@ -15,6 +15,7 @@
 mod backoff;
 mod checkpoint;
 mod consumer;
+mod echo;
 mod error;
 mod evidence;
 mod metrics;
@@ -31,6 +32,7 @@ use std::fmt;
 
 pub use checkpoint::{Checkpoint, checkpoints};
 pub use consumer::{Consumer, ConsumerHandle, ConsumerState};
+pub use echo::{Echo, SubscribeError, Touch};
 pub use error::Error;
 pub use evidence::{last_evidence, record_evidence, shard_meta};
 pub use outbox::{Outbox, OutboxMessage, OutboxWatermarks, ShardMeta};
