@@ -59,7 +59,7 @@ use crate::clients::Authority;
 use crate::consumer::{AUTHORITY_LANE, Accounts, follow};
 use crate::grpc::{Commands, Facts, Risk};
 use crate::metrics::{LimitMetrics, StreamMetrics, SweepMetrics, WriterMetrics};
-use crate::publisher::RelationOutbox;
+use crate::publisher::{RelationOutbox, Signals};
 use crate::store::{ledger, shard};
 
 /// Shards brought up at once.
@@ -273,7 +273,8 @@ fn acts(context: &Context, settings: &Settings, shards: &Arc<Shards>) -> Result<
 
 /// Limits of this process, which tells others in the background.
 fn limits(context: &Context, settings: &Settings) -> Arc<Limits> {
-    let limits = Arc::new(Limits::new(settings, LimitMetrics::new(&context.metrics)));
+    let signals = Signals::spawn(context, settings.bounds());
+    let limits = Arc::new(Limits::new(settings, LimitMetrics::new(&context.metrics), signals));
     let exchange = Exchange::new(context.redis.clone(), &context.common.redis.key_prefix);
     let (every, stop, told) =
         (Duration::from_millis(settings.limits_exchange_ms), context.stop.clone(), Arc::clone(&limits));

@@ -142,18 +142,14 @@ impl SweepMetrics {
 #[derive(Clone)]
 pub(crate) struct LimitMetrics {
     limited: [Counter; 3],
-    signals: [Counter; 3],
     exchange_failed: Counter,
 }
 
 impl LimitMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let limited = metrics.counters("likewise_command_limited", "Calls refused by a limit");
-        let signals = metrics.counters("likewise_command_signals", "Accounts that behaved unlike a person, by how");
-        let by = |family: &Counters, label, value: &str| family.get_or_create_owned(&vec![(label, value.to_owned())]);
         Self {
             limited: ["account", "device", "address"].map(|kind| by(&limited, "limit", kind)),
-            signals: ["switches", "devices", "videos"].map(|signal| by(&signals, "signal", signal)),
             exchange_failed: metrics.counter(
                 "likewise_command_limit_exchange_failures",
                 "Exchanges of counts between processes that failed",
@@ -165,13 +161,38 @@ impl LimitMetrics {
         self.limited[kind as usize].inc();
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        self.signals[signal as usize].inc();
-    }
-
     pub(crate) fn exchange_failed(&self) {
         self.exchange_failed.inc();
     }
+}
+
+/// Handles to the metrics of signals.
+#[derive(Clone)]
+pub(crate) struct SignalMetrics {
+    observed: [Counter; 3],
+    dropped: Counter,
+}
+
+impl SignalMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let observed = metrics.counters("likewise_command_signals", "Accounts that behaved unlike a person, by how");
+        Self {
+            observed: ["switches", "devices", "videos"].map(|signal| by(&observed, "signal", signal)),
+            dropped: metrics.counter("likewise_command_signals_dropped", "Signals that risk was not told of"),
+        }
+    }
+
+    pub(crate) fn observed(&self, signal: Signal) {
+        self.observed[signal as usize].inc();
+    }
+
+    pub(crate) fn dropped(&self) {
+        self.dropped.inc();
+    }
+}
+
+fn by(family: &Counters, label: &'static str, value: &str) -> Counter {
+    family.get_or_create_owned(&vec![(label, value.to_owned())])
 }
 
 /// Commands of streams that are read and not answered.

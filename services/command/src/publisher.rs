@@ -1,4 +1,6 @@
-//! A shard's outbox as the lanes publish it.
+//! What leaves command by the broker: a shard's outbox, as the lanes publish it, and signals to risk.
+
+mod signals;
 
 use bytes::Bytes;
 use likewise_kit::lanes::{
@@ -8,6 +10,7 @@ use likewise_kit::pg::Pool;
 use likewise_proto::convert::{RELATION_CHANGED, RELATION_HIDDEN_CHANGED, relation_changed, relation_hidden_changed};
 use prost::Message as _;
 
+pub(crate) use self::signals::Signals;
 use crate::store::outbox::{Event, Stored, read_after, watermarks};
 
 /// Class of the lanes that carry relations.

@@ -21,6 +21,9 @@ pub const ACCOUNT_CHANGED: &str = "likewise.events.v1.AccountChanged";
 /// Schema name of [`events::BlockSetChanged`] in message headers.
 pub const BLOCK_SET_CHANGED: &str = "likewise.events.v1.BlockSetChanged";
 
+/// Schema name of [`events::BehaviourSignal`] in message headers.
+pub const BEHAVIOUR_SIGNAL: &str = "likewise.events.v1.BehaviourSignal";
+
 /// Full name of [`crate::command::v1::CurrentRelation`], a detail of refusals.
 pub const CURRENT_RELATION: &str = "likewise.command.v1.CurrentRelation";
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use likewise_domain::id::UserId;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,7 @@ use crate::cache::Exchange;
 use crate::config::Settings;
 use crate::limits::{Act, Behaviour, Bounds, Bucket, Kind, Rate};
 use crate::metrics::LimitMetrics;
+use crate::publisher::Signals;
 
 /// Parts of each table; callers of different keys rarely meet.
 const PARTS: usize = 64;
@@ -67,6 +69,7 @@ pub(crate) struct Limits {
     hasher: RandomState,
     began_at: Instant,
     metrics: LimitMetrics,
+    signals: Signals,
 }
 
 fn locked<T>(part: &Part<T>) -> MutexGuard<'_, HashMap<Box<str>, T>> {
@@ -75,7 +78,7 @@ fn locked<T>(part: &Part<T>) -> MutexGuard<'_, HashMap<Box<str>, T>> {
 }
 
 impl Limits {
-    pub(crate) fn new(settings: &Settings, metrics: LimitMetrics) -> Self {
+    pub(crate) fn new(settings: &Settings, metrics: LimitMetrics, signals: Signals) -> Self {
         fn table<T>() -> Vec<Part<T>> {
             (0..PARTS).map(|_| Mutex::default()).collect()
         }
@@ -90,6 +93,7 @@ impl Limits {
             hasher: RandomState::new(),
             began_at: Instant::now(),
             metrics,
+            signals,
         }
     }
 
@@ -130,14 +134,15 @@ impl Limits {
     }
 
     /// Notes what an account does.
-    pub(crate) fn note(&self, account: &str, unlikes: bool, device: Option<&[u8; 16]>, video: &str) {
+    pub(crate) fn note(&self, user: &UserId, unlikes: bool, device: Option<&[u8; 16]>, video: &str) {
+        let account = user.as_str();
         let now = self.now();
         let device = device.map(|hash| self.hasher.hash_one(hash) | 1);
         let act = Act { unlikes, device, video: self.hasher.hash_one(video) };
         let mut part = locked(&self.behaviours[self.part(account)]);
         make_room(&mut part, self.part_max, |behaviour| behaviour.is_past(&self.bounds, now));
         if let Some(signal) = entry(&mut part, account).note(act, &self.bounds, now) {
-            self.metrics.signal(signal);
+            self.signals.observe(user, signal);
         }
     }
 

@@ -95,7 +95,7 @@ impl Commands {
         for intent in intents {
             let unlikes = intent.command.desired_state == LikeState::Unliked;
             let video = intent.command.video_id.as_str();
-            self.limits.note(caller.account, unlikes, intent.device_hash.as_ref(), video);
+            self.limits.note(&intent.user_id, unlikes, intent.device_hash.as_ref(), video);
         }
         Ok(())
     }

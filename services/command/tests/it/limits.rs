@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use likewise_devstack::{TestConfig, TestStack};
 use likewise_proto::command::v1::like_command_service_client::LikeCommandServiceClient;
 use likewise_proto::command::v1::{BatchSetLikeRequest, SetLikeRequest, SetLikeResponse};
+use likewise_proto::convert::BEHAVIOUR_SIGNAL;
+use likewise_proto::events::v1::{BehaviourKind, BehaviourSignal};
 use likewise_proto::types::v1::LikeState::{Liked, Unliked};
+use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::authority::Authority;
 use crate::commands::started;
-use crate::rig::{Running, User, count, eventually, fresh_id, keys, refusal, request, told, with_token};
+use crate::rig::{Running, User, count, eventually, fresh_id, keys, refusal, request, settings, told, with_token};
 
 fn from_device(device: &str) -> SetLikeRequest {
     SetLikeRequest { device_id: Some(device.to_owned()), ..request(&fresh_id(), "V1", Liked) }
@@ -142,4 +146,41 @@ async fn who_behaves_unlike_a_person_is_admitted_less() {
     let mut client = LikeCommandServiceClient::new(running.channel.clone());
     let call = client.set_like(with_token(request(&fresh_id(), "V1", Liked), &expired)).await;
     assert_eq!(refusal(call), "Unauthenticated TOKEN_EXPIRED", "identity comes first");
+}
+
+#[tokio::test]
+async fn risk_is_told_once_of_an_account_that_behaves_unlike_a_person() {
+    let config = TestStack::get().config().await;
+    let authority = Authority::default();
+    authority.publish("V1");
+    let endpoint = authority.serve().await;
+    let bounds =
+        [("ENDPOINTS__POLICY", endpoint.as_str()), ("COMMAND__SHARDS", "1"), ("COMMAND__BEHAVIOUR_SWITCHES_MAX", "2")];
+    let running = Running::start(&config, &bounds).await;
+    let (common, _) = settings(&config, &bounds);
+    let subject = format!("{}.signals.behaviour", common.lanes.stream_prefix.to_ascii_lowercase());
+    let nats = async_nats::connect(&TestStack::get().address().nats).await.expect("connected");
+    let mut signals = nats.subscribe(subject).await.expect("subscribed");
+    nats.flush().await.expect("heard from now on");
+    let (mei, lin) = (running.as_user("mei"), running.as_user("lin"));
+    for _ in 0..5 {
+        mei.unlike(&fresh_id(), "V1").await;
+    }
+    for number in 0..6 {
+        lin.set(&fresh_id(), "V1", if number % 2 == 0 { Liked } else { Unliked }).await.expect("admitted");
+    }
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let message = tokio::time::timeout(Duration::from_secs(30), signals.next()).await.expect("in time");
+        let message = message.expect("a signal");
+        let signal = BehaviourSignal::decode(message.payload.as_ref()).expect("a signal");
+        let headers = message.headers.expect("headers");
+        assert_eq!(headers.get("Likewise-Schema").map(|name| name.as_str()), Some(BEHAVIOUR_SIGNAL));
+        assert_eq!(headers.get("Likewise-Event-Id").map(|id| id.as_str()), Some(signal.event_id.as_str()));
+        assert_eq!((signal.kind(), signal.bound), (BehaviourKind::Switches, 2));
+        assert_eq!(signal.window.map(|window| window.seconds), Some(60));
+        told.push(signal.user_id);
+    }
+    assert_eq!(told, ["mei", "lin"], "each once");
+    assert!(tokio::time::timeout(Duration::from_millis(300), signals.next()).await.is_err(), "and no more");
 }

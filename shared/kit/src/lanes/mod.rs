@@ -40,7 +40,7 @@ pub use projection::{ApplyError, LaneMessage, Projection};
 pub use publisher::{Publisher, PublisherHandle};
 pub use runtime::Runtime;
 pub use settings::{LANE_DEFAULTS, LaneSettings};
-pub use stream::{stream_name, subject};
+pub use stream::{headers, stream_name, subject};
 pub use watermarks::{TailSource, WatermarkSource};
 
 /// One lane: all changes of one shard of one class.

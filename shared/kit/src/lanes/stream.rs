@@ -32,6 +32,15 @@ pub fn subject(prefix: &str, lane: &Lane, epoch: u32) -> String {
     format!("{}.{}.{}.e{epoch}", prefix.to_ascii_lowercase(), lane.class, lane.shard)
 }
 
+/// Headers of a message: what tells it from every other, and what it is. Consumers go by them.
+#[must_use]
+pub fn headers(event_id: Uuid, schema: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(EVENT_ID, event_id.to_string());
+    headers.insert(SCHEMA, schema);
+    headers
+}
+
 /// What stands at one number of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {

@@ -8,8 +8,7 @@ use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
 use async_nats::{HeaderMap, Request, header};
 
-use super::super::stream::{EVENT_ID, SCHEMA};
-use super::super::{Error, OutboxMessage, Runtime};
+use super::super::{Error, OutboxMessage, Runtime, stream};
 use crate::crash_point;
 
 const BATCH_ID: &str = "Nats-Batch-Id";
@@ -92,14 +91,12 @@ async fn send(runtime: &Runtime, subject: &str, rows: &[OutboxMessage]) -> Resul
 }
 
 fn headers(batch: &str, index: usize, row: &OutboxMessage) -> HeaderMap {
-    let mut headers = HeaderMap::new();
+    let mut headers = stream::headers(row.event_id, row.schema);
     headers.insert(BATCH_ID, batch);
     headers.insert(BATCH_SEQUENCE, (index + 1).to_string());
     if index == 0 {
         headers.insert(header::NATS_EXPECTED_LAST_SEQUENCE, (row.seq - 1).to_string());
     }
-    headers.insert(EVENT_ID, row.event_id.to_string());
-    headers.insert(SCHEMA, row.schema);
     headers
 }
 
