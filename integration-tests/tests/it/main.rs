@@ -13,6 +13,7 @@ mod network;
 mod overtaken;
 mod privacy;
 mod servers;
+mod sessions;
 mod stores;
 mod story;
 mod transport;

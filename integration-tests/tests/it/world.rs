@@ -380,15 +380,22 @@ impl Caller {
     }
 
     pub async fn try_likes(&self, videos: &[&str]) -> Result<Vec<query::MyLike>, Status> {
-        self.try_likes_at(videos, None).await
+        self.page(videos, query::BatchGetLikesRequest::default()).await
     }
 
-    async fn try_likes_at(&self, videos: &[&str], position: Option<&str>) -> Result<Vec<query::MyLike>, Status> {
-        let message = query::BatchGetLikesRequest {
-            video_ids: videos.iter().map(|video| (*video).to_owned()).collect(),
-            position: position.map(str::to_owned),
-            ..Default::default()
-        };
+    /// The page, not below these versions.
+    pub async fn likes_since(
+        &self,
+        videos: &[&str],
+        versions: &BTreeMap<String, u64>,
+    ) -> Result<Vec<query::MyLike>, Status> {
+        let min_relation_versions = versions.iter().map(|(video, version)| (video.clone(), *version)).collect();
+        self.page(videos, query::BatchGetLikesRequest { min_relation_versions, ..Default::default() }).await
+    }
+
+    async fn page(&self, videos: &[&str], rest: query::BatchGetLikesRequest) -> Result<Vec<query::MyLike>, Status> {
+        let video_ids = videos.iter().map(|video| (*video).to_owned()).collect();
+        let message = query::BatchGetLikesRequest { video_ids, ..rest };
         let mut client = LikeQueryServiceClient::new(self.channel.clone());
         Ok(client.batch_get_likes(self.request(message)).await?.into_inner().likes)
     }
@@ -401,7 +408,8 @@ impl Caller {
     pub async fn likes_at(&self, videos: &[&str], position: &str) -> Vec<query::MyLike> {
         let start = Instant::now();
         loop {
-            let page = self.try_likes_at(videos, Some(position)).await.expect("the page is answered");
+            let at = query::BatchGetLikesRequest { position: Some(position.to_owned()), ..Default::default() };
+            let page = self.page(videos, at).await.expect("the page is answered");
             let covered =
                 page.iter().all(|like| like.count.as_ref().is_some_and(|count| count.covers_position == Some(true)));
             if covered {

@@ -20,12 +20,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Looks after a shard until the process stops.
 pub(crate) async fn run(shard: Arc<Shard>, settings: Arc<Settings>, metrics: WriterMetrics, stop: CancellationToken) {
     loop {
-        let pause = match pass(&shard, &settings).await {
-            Ok(found) => {
-                let (days, numbers) = horizon(&found);
-                metrics.horizon(shard.number, days, numbers);
-                settings.maintenance_interval()
-            }
+        let pause = match pass(&shard, &settings, &metrics).await {
+            Ok(()) => settings.maintenance_interval(),
             Err(error) => {
                 tracing::warn!(shard = shard.number, error = error.chain(), "partitions were not looked after");
                 RETRY.min(settings.maintenance_interval())
@@ -39,12 +35,13 @@ pub(crate) async fn run(shard: Arc<Shard>, settings: Arc<Settings>, metrics: Wri
     }
 }
 
-/// One pass; tells what there was after it.
-pub(crate) async fn pass(shard: &Shard, settings: &Settings) -> Result<Found, store::Error> {
+/// One pass. How far partitions reach is told before they are changed too: it has to be seen that they do not.
+async fn pass(shard: &Shard, settings: &Settings, metrics: &WriterMetrics) -> Result<(), store::Error> {
     let found = find_in(&shard.pool).await?;
+    tell(&found, shard, metrics);
     let changes = plan(&found, settings);
     if changes.is_empty() {
-        return Ok(found);
+        return Ok(());
     }
     change(&shard.pool, shard.number, &changes).await?;
     let names = |weeks: &[Week]| weeks.iter().map(|week| week.name()).collect::<Vec<_>>().join(" ");
@@ -55,7 +52,13 @@ pub(crate) async fn pass(shard: &Shard, settings: &Settings) -> Result<Found, st
         ranges = changes.make_ranges.len(),
         "partitions changed"
     );
-    find_in(&shard.pool).await
+    tell(&find_in(&shard.pool).await?, shard, metrics);
+    Ok(())
+}
+
+fn tell(found: &Found, shard: &Shard, metrics: &WriterMetrics) {
+    let (days, numbers) = horizon(found);
+    metrics.horizon(shard.number, days, numbers);
 }
 
 fn plan(found: &Found, settings: &Settings) -> Changes {

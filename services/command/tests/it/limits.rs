@@ -86,9 +86,12 @@ async fn scn_j01_an_office_behind_one_address_is_many_users_and_the_address_only
     );
 }
 
-async fn two_processes(changes: &[(&str, &str)]) -> (Running, Running, TestConfig) {
+/// Two processes on one shard, and public videos V0..V9.
+pub async fn two_processes(changes: &[(&str, &str)]) -> (Running, Running, TestConfig) {
     let authority = Authority::default();
-    authority.publish("V1");
+    for number in 0..10 {
+        authority.publish(&format!("V{number}"));
+    }
     let endpoint = authority.serve().await;
     let config = TestStack::get().config().await;
     let mut all = vec![("ENDPOINTS__POLICY", endpoint.as_str()), ("COMMAND__SHARDS", "1")];

@@ -17,6 +17,7 @@ use tonic::{Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use crate::commands::started;
+use crate::limits::two_processes;
 use crate::rig::{Running, User, count, eventually, fresh_id, hold_lock, keys, refusal, request, told, with_token};
 
 /// Gives a command up soon, so that a test can see one without a verdict.
@@ -63,6 +64,39 @@ async fn inv_01_case_36_a_batch_has_a_verdict_for_each_item_and_keeps_the_order_
     ];
     assert_eq!(batch(&lin, items).await.expect("answered"), expected);
     assert_eq!(count(&sql, "outbox").await, 4);
+}
+
+#[tokio::test]
+async fn scn_h07_batches_that_cross_in_two_processes_meet_no_deadlock() {
+    let (one, other, config) = two_processes(&[]).await;
+    let people: Vec<String> = (0..6).map(|number| format!("u{number}")).collect();
+    let mut rounds = Vec::new();
+    for running in [&one, &other] {
+        for person in &people {
+            let user = running.as_user(person);
+            let forward = std::ptr::eq(running, &raw const one);
+            rounds.push(async move {
+                for round in 0..10 {
+                    let state = if round % 2 == 0 { Liked } else { Unliked };
+                    let mut items: Vec<_> =
+                        (0..10).map(|number| request(&fresh_id(), &format!("V{number}"), state)).collect();
+                    if !forward {
+                        items.reverse();
+                    }
+                    for told in batch(&user, items).await.expect("an answer") {
+                        assert!(told.starts_with("APPLIED") || told.starts_with("UNCHANGED"), "{told}");
+                    }
+                }
+            });
+        }
+    }
+    futures::future::join_all(rounds).await;
+    // What a session has counted is told at the latest when it ends.
+    one.stop().await;
+    other.stop().await;
+    let sql = config.database.connect().await.expect("connected");
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    assert_eq!(sql.query_one(deadlocks, &[]).await.expect("told").get::<_, i64>(0), 0);
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ async fn inv_06_scn_b01_spamming_the_heart_never_falls_below_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn case_08_a_message_published_twice_counts_once() {
+async fn case_08_scn_i13_a_message_published_twice_counts_once() {
     let world = World::new().await;
     let mut feed = world.fed().await;
     let batch = feed.messages(0, "lin+1 mei+1 ada+1 mei-2");
