@@ -5,6 +5,7 @@ use std::time::Duration;
 use likewise_domain::decide::{BasePolicy, Rules};
 use likewise_domain::hash::{ContractError, HashContract};
 use likewise_domain::operation::RECORD_RETENTION;
+use likewise_kit::auth::{ProofPolicy, ProofRule};
 use likewise_kit::config::{Fault, Validate};
 use serde::Deserialize;
 
@@ -101,6 +102,10 @@ pub struct Settings {
     pub behaviour_videos_max: u32,
     /// The account's rate is divided by this above one of these bounds.
     pub behaviour_tighten: u32,
+    /// Which requests must be signed by the device of their token.
+    pub request_proof: ProofRule,
+    /// Age up to which a signature is good, in milliseconds.
+    pub request_age_max_ms: u64,
     /// Age at which a policy is asked for again, in milliseconds.
     pub policy_ttl_ms: u64,
     /// The same for unknown videos, in milliseconds.
@@ -183,6 +188,12 @@ impl Settings {
         }
     }
 
+    /// See `request_proof` and `request_age_max_ms`.
+    #[must_use]
+    pub const fn proof_policy(&self) -> ProofPolicy {
+        ProofPolicy { rule: self.request_proof, age_max: Duration::from_millis(self.request_age_max_ms) }
+    }
+
     /// See `flights_per_server_max`.
     #[must_use]
     pub fn flights_per_server(&self) -> usize {
@@ -256,6 +267,7 @@ impl Validate for Settings {
         within("behaviour_devices_max", self.behaviour_devices_max.into(), 1, 15);
         within("behaviour_videos_max", self.behaviour_videos_max.into(), 1, 1_000);
         within("behaviour_tighten", self.behaviour_tighten.into(), 1, 1_000);
+        within("request_age_max_ms", self.request_age_max_ms, 1, 86_400_000);
         within("policy_ttl_ms", self.policy_ttl_ms, 1, self.policy_grace_ms);
         within("policy_missing_ttl_ms", self.policy_missing_ttl_ms, 1, self.policy_ttl_ms);
         within("policy_grace_ms", self.policy_grace_ms, 1, 86_400_000);

@@ -104,6 +104,13 @@ impl DevKeys {
         sign(&self.services, SERVICES, &claims(name, SERVICE_AUDIENCE, now_s()))
     }
 
+    /// A token of an end user that only the device with this Ed25519 public key may use.
+    pub fn mint_bound(&self, user: &str, device: &[u8; 32]) -> String {
+        let mut claims = claims(user, AUDIENCE, now_s());
+        claims["cnf"] = json!({ "jwk": { "kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(device) } });
+        sign(&self.people, PEOPLE, &claims)
+    }
+
     /// A user's token that ended an hour ago.
     pub fn mint_expired(&self, user: &str) -> String {
         sign(&self.people, PEOPLE, &claims(user, AUDIENCE, now_s().saturating_sub(LIFE_S + 3600)))

@@ -8,12 +8,14 @@
 
 mod keys;
 mod mint;
+mod proof;
 mod verify;
 
 use tonic::{Request, Status};
 
 pub use keys::Error as KeyError;
 pub use mint::{Error as MintError, ServiceTokens};
+pub use proof::{DeviceKey, Proof, ProofPolicy, ProofRule, SIGNATURE_KEY, TIME_KEY, signed_text};
 pub use verify::Verifier;
 
 use crate::errors;
@@ -50,6 +52,8 @@ impl Role {
 pub struct UserClaims {
     /// The user id.
     pub sub: String,
+    /// The key of the device it was given to, if it names one.
+    pub device_key: Option<DeviceKey>,
 }
 
 /// Who is calling.
@@ -88,6 +92,18 @@ fn missing() -> Status {
 /// UNAUTHENTICATED TOKEN_MISSING for anonymous callers, PERMISSION_DENIED ROLE_REQUIRED for services and operators.
 pub fn user<T>(request: &Request<T>) -> Result<String, Status> {
     user_or_anonymous(request)?.ok_or_else(missing)
+}
+
+/// What the token of the user who calls says.
+///
+/// # Errors
+/// As [`user`].
+pub fn user_claims<T>(request: &Request<T>) -> Result<&UserClaims, Status> {
+    match identity(request) {
+        Identity::User(claims) => Ok(claims),
+        Identity::Anonymous => Err(missing()),
+        Identity::Service { .. } | Identity::Operator { .. } => Err(errors::role_required("the token of an end user")),
+    }
 }
 
 /// The user who calls, if there is one.
@@ -154,7 +170,7 @@ mod tests {
     #[test]
     fn inv_26_each_kind_of_caller_passes_only_as_what_it_is() {
         let anonymous = Request::new(());
-        let user_call = request(Identity::User(UserClaims { sub: "alice".to_owned() }));
+        let user_call = request(Identity::User(UserClaims { sub: "alice".to_owned(), device_key: None }));
         let service_call = request(Identity::Service { name: "query".to_owned() });
         let viewer = request(Identity::Operator { name: "vera".to_owned(), roles: vec![Role::Viewer] });
         let approver = request(Identity::Operator { name: "ada".to_owned(), roles: vec![Role::Approver] });

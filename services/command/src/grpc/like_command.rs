@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use likewise_domain::id::{OperationId, UserId, VideoId};
 use likewise_domain::relation::LikeState;
-use likewise_kit::auth::Verifier;
+use likewise_kit::auth::{Proof, UserClaims, Verifier};
 use likewise_kit::{auth, deadline, errors, peer};
 use likewise_proto::command::v1::like_command_service_server::LikeCommandService;
 use likewise_proto::command::v1::set_like_result::Result as Told;
@@ -31,6 +31,9 @@ use crate::intent::Intent;
 use crate::metrics::StreamMetrics;
 use crate::store::operations;
 
+/// Methods as a device names them in what it signs; a command on a stream is signed as one for itself.
+pub(super) const SET_LIKE: &str = "/likewise.command.v1.LikeCommandService/SetLike";
+const BATCH_SET_LIKE: &str = "/likewise.command.v1.LikeCommandService/BatchSetLike";
 /// Commands in one `BatchSetLike`.
 const ITEMS_MAX: usize = 100;
 
@@ -80,6 +83,22 @@ impl Commands {
             intents.extend(parse::intent(user, message, self.settings.require_dated_ids, &prefix, &mut faults));
         }
         if faults.0.is_empty() { Ok(intents) } else { Err(faults.refuse()) }
+    }
+
+    /// Whether well-formed commands come from the device of their token, where that is asked for.
+    pub(super) fn check_proof(
+        &self,
+        claims: &UserClaims,
+        method: &str,
+        messages: &[SetLikeRequest],
+        proof: Proof<'_>,
+    ) -> Result<(), Status> {
+        let policy = self.settings.proof_policy();
+        if !policy.asks(claims) {
+            return Ok(());
+        }
+        let lines: Vec<String> = messages.iter().map(parse::signed_line).collect();
+        policy.check(claims, method, &lines, proof, SystemTime::now())
     }
 
     /// Whether so many commands are admitted. Asked once a call is known to be well-formed.
@@ -135,8 +154,9 @@ impl LikeCommandService for Commands {
     type SetLikeStreamStream = Answers;
 
     async fn set_like(&self, request: Request<SetLikeRequest>) -> Result<Response<SetLikeResponse>, Status> {
-        let user = token_user(&auth::user(&request)?)?;
-        let intent = self.parse(&user, request.get_ref())?;
+        let claims = auth::user_claims(&request)?;
+        let intent = self.parse(&token_user(&claims.sub)?, request.get_ref())?;
+        self.check_proof(claims, SET_LIKE, std::slice::from_ref(request.get_ref()), Proof::of(&request))?;
         let address = peer::address(&request, self.trusted_proxies);
         self.admit(std::slice::from_ref(&intent), request.get_ref().device_id.as_deref(), address)?;
         self.set(intent).await.map(Response::new)
@@ -146,9 +166,10 @@ impl LikeCommandService for Commands {
         &self,
         request: Request<BatchSetLikeRequest>,
     ) -> Result<Response<BatchSetLikeResponse>, Status> {
-        let user = token_user(&auth::user(&request)?)?;
+        let claims = auth::user_claims(&request)?;
         let items = &request.get_ref().items;
-        let intents = self.parse_all(&user, items)?;
+        let intents = self.parse_all(&token_user(&claims.sub)?, items)?;
+        self.check_proof(claims, BATCH_SET_LIKE, items, Proof::of(&request))?;
         let device = items.iter().find_map(|item| item.device_id.as_deref());
         self.admit(&intents, device, peer::address(&request, self.trusted_proxies))?;
         let mut relations: HashMap<VideoId, Vec<(usize, Intent)>> = HashMap::with_capacity(intents.len());

@@ -14,6 +14,22 @@ use crate::intent::{DEVICE_HASH_BYTES, Intent};
 /// Keeps hashes of devices apart from hashes of other things.
 const DEVICE_HASH_DOMAIN: &[u8] = b"likewise device\0";
 
+/// A well-formed command as a device signs it: its fields, `-` for those that are not there.
+pub(super) fn signed_line(message: &SetLikeRequest) -> String {
+    fn or_none(value: Option<impl ToString>) -> String {
+        value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+    }
+    format!(
+        "{} {} {} {} {} {}",
+        message.video_id,
+        message.desired_state,
+        message.operation_id,
+        or_none(message.base_version),
+        or_none(message.device_id.as_deref()),
+        or_none(message.client_sequence),
+    )
+}
+
 /// The command of a user; faults are added with `prefix` before the names of fields.
 pub(super) fn intent(
     user_id: &UserId,

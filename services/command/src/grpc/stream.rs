@@ -11,14 +11,14 @@ use std::pin::Pin;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use likewise_domain::id::{OperationId, UserId, VideoId};
-use likewise_kit::auth::Identity;
+use likewise_kit::auth::{Identity, Proof};
 use likewise_kit::errors;
-use likewise_proto::command::v1::{SetLikeRequest, SetLikeResponse, SetLikeStreamRequest, SetLikeStreamResponse};
+use likewise_proto::command::v1::{SetLikeResponse, SetLikeStreamRequest, SetLikeStreamResponse};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::like_command::{Commands, result};
+use super::like_command::{Commands, SET_LIKE, result};
 use super::token_user;
 use super::told::leaves_open;
 use crate::intent::Intent;
@@ -130,21 +130,23 @@ impl Conversation {
 
     async fn take(&mut self, message: SetLikeStreamRequest) -> Result<(), Gone> {
         let correlation_id = message.correlation_id;
-        match self.understand(&message.user_token, message.command).await {
+        match self.understand(message).await {
             Ok(intent) => self.queue(Waiting { correlation_id, intent }).await,
             Err(status) => self.answer(correlation_id, Err(status)).await,
         }
     }
 
-    async fn understand(&mut self, token: &str, command: Option<SetLikeRequest>) -> Result<Intent, Status> {
-        if token.is_empty() {
+    async fn understand(&mut self, message: SetLikeStreamRequest) -> Result<Intent, Status> {
+        if message.user_token.is_empty() {
             return Err(errors::unauthenticated("TOKEN_MISSING", "each command needs its user's bearer token"));
         }
-        let Identity::User(claims) = self.commands.verifier.verify(token).await? else {
+        let Identity::User(claims) = self.commands.verifier.verify(&message.user_token).await? else {
             return Err(errors::role_required("the token of an end user"));
         };
-        let command = command.ok_or_else(|| errors::invalid_field("command", "must be set"))?;
+        let command = message.command.ok_or_else(|| errors::invalid_field("command", "must be set"))?;
         let intent = self.commands.parse(&token_user(&claims.sub)?, &command)?;
+        let proof = Proof { time: message.request_time.as_deref(), signature: message.signature.as_deref() };
+        self.commands.check_proof(&claims, SET_LIKE, std::slice::from_ref(&command), proof)?;
         // The address is the gateway's, and says nothing of its users.
         self.commands.admit(std::slice::from_ref(&intent), command.device_id.as_deref(), None)?;
         Ok(intent)

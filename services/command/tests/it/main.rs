@@ -13,5 +13,6 @@ mod policy;
 mod rig;
 mod risk;
 mod shards;
+mod signing;
 mod statements;
 mod sweeps;

@@ -143,14 +143,14 @@ async fn case_48_a_batch_sends_nothing_past_an_item_without_a_verdict() {
 }
 
 /// The sender's side of a stream.
-struct Gateway {
+pub struct Gateway {
     sender: Option<mpsc::UnboundedSender<SetLikeStreamRequest>>,
     answers: Streaming<SetLikeStreamResponse>,
     sent: u64,
 }
 
 impl Gateway {
-    async fn open(running: &Running) -> Self {
+    pub async fn open(running: &Running) -> Self {
         Self::with_token(running, &keys().mint_service("gateway")).await.expect("a stream")
     }
 
@@ -162,13 +162,28 @@ impl Gateway {
         Ok(Self { sender: Some(sender), answers, sent: 0 })
     }
 
-    fn send(&mut self, user_token: &str, command: SetLikeRequest) -> u64 {
-        self.sent += 1;
-        let message = SetLikeStreamRequest {
-            correlation_id: self.sent,
+    pub fn send(&mut self, user_token: &str, command: SetLikeRequest) -> u64 {
+        self.pass_on(SetLikeStreamRequest {
             user_token: user_token.to_owned(),
             command: Some(command),
-        };
+            ..SetLikeStreamRequest::default()
+        })
+    }
+
+    /// A command with time and signature.
+    pub fn send_signed(&mut self, user_token: &str, command: SetLikeRequest, signed: &(String, String)) -> u64 {
+        self.pass_on(SetLikeStreamRequest {
+            user_token: user_token.to_owned(),
+            command: Some(command),
+            request_time: Some(signed.0.clone()),
+            signature: Some(signed.1.clone()),
+            ..SetLikeStreamRequest::default()
+        })
+    }
+
+    fn pass_on(&mut self, message: SetLikeStreamRequest) -> u64 {
+        self.sent += 1;
+        let message = SetLikeStreamRequest { correlation_id: self.sent, ..message };
         self.sender.as_ref().expect("open").send(message).expect("sent");
         self.sent
     }
@@ -179,7 +194,7 @@ impl Gateway {
     }
 
     /// The next answers by the place of their command, 1 for the first that was ever sent.
-    async fn answers(&mut self, count: usize) -> HashMap<u64, String> {
+    pub async fn answers(&mut self, count: usize) -> HashMap<u64, String> {
         let mut answers = HashMap::new();
         for _ in 0..count {
             let (id, told) = self.answer().await.expect("an answer").expect("an answer");

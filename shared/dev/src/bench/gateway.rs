@@ -81,6 +81,7 @@ fn message(command: &Sent, number: usize, tokens: &[String]) -> SetLikeStreamReq
         correlation_id: number as u64,
         user_token: tokens[command.user].clone(),
         command: Some(command.request()),
+        ..SetLikeStreamRequest::default()
     }
 }
 

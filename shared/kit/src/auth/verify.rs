@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::keys::{self, Callers, Keys};
+use super::proof::Confirmation;
 use super::{Identity, KeyError, Role, UserClaims};
 use crate::config::AuthSettings;
 use crate::errors;
@@ -58,6 +59,7 @@ struct Claims {
     exp: u64,
     #[serde(default)]
     roles: Vec<String>,
+    cnf: Option<Confirmation>,
 }
 
 #[derive(Clone)]
@@ -239,8 +241,9 @@ fn identity(settings: &AuthSettings, claims: &Claims) -> Option<Identity> {
     match ours {
         (true, false) if claims.roles.is_empty() => {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+            let device_key = claims.cnf.as_ref().map(Confirmation::key);
             let valid = (1..=USER_BYTES_MAX).contains(&sub.len()) && sub.bytes().all(allowed);
-            valid.then(|| Identity::User(UserClaims { sub: sub.clone() }))
+            valid.then(|| Identity::User(UserClaims { sub: sub.clone(), device_key }))
         }
         (true, false) => {
             let roles: Vec<Role> = claims.roles.iter().filter_map(|role| Role::parse(role)).collect();
