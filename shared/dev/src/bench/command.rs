@@ -34,9 +34,11 @@ const BATCH: usize = 256;
 const CONNECTIONS: usize = 2;
 /// Commands of the warm-up: every user's token is verified once, and the mix has something to follow up.
 const WARM_UP: usize = 6_000;
-/// Everything that reads lanes or fills them rests; and all callers are one machine.
-const PAUSED: [(&str, &str); 4] = [
+/// Everything that reads lanes or fills them rests; all callers are one machine, and on a hot video each likes and takes back
+/// faster than a person may.
+const PAUSED: [(&str, &str); 5] = [
     ("LIKEWISE__COMMAND__ADDRESS_PER_S", "0"),
+    ("LIKEWISE__COMMAND__TRANSITIONS_MAX", "1000000"),
     ("LIKEWISE__COMMAND__PUBLISHER", "false"),
     ("LIKEWISE__COUNTER__PROJECTOR", "false"),
     ("LIKEWISE__COUNTER__AGGREGATOR", "false"),
