@@ -36,6 +36,11 @@ pub type Outbound = InterceptedService<Channel, ServiceAuth>;
 /// # Errors
 /// [`Error`] when the endpoint is no URL.
 pub fn channel(endpoint: &str) -> Result<Channel, Error> {
+    Ok(channel_settings(endpoint)?.connect_lazy())
+}
+
+/// How a channel connects; needs no Tokio runtime.
+pub(crate) fn channel_settings(endpoint: &str) -> Result<Endpoint, Error> {
     let parsed =
         Endpoint::from_shared(endpoint.to_owned()).map_err(|source| Error { endpoint: endpoint.to_owned(), source })?;
     Ok(parsed
@@ -43,8 +48,7 @@ pub fn channel(endpoint: &str) -> Result<Channel, Error> {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .connect_lazy())
+        .keep_alive_while_idle(true))
 }
 
 /// A channel that carries our token.

@@ -219,7 +219,24 @@ pub struct Endpoints {
     pub policy: String,
 }
 
-impl Validate for Endpoints {}
+impl Validate for Endpoints {
+    fn validate(&self, faults: &mut Vec<Fault>) {
+        let all = [
+            ("command", &self.command),
+            ("query", &self.query),
+            ("counter", &self.counter),
+            ("reverse_index", &self.reverse_index),
+            ("content", &self.content),
+            ("reconciliation", &self.reconciliation),
+            ("policy", &self.policy),
+        ];
+        for (key, endpoint) in all.into_iter().filter(|(_, endpoint)| !endpoint.is_empty()) {
+            if let Err(error) = crate::clients::channel_settings(endpoint) {
+                faults.push(Fault::new(key, error.to_string()));
+            }
+        }
+    }
+}
 
 /// Every service has a section of its own, named like its endpoint.
 pub(super) fn service_sections() -> toml::Table {
@@ -228,6 +245,13 @@ pub(super) fn service_sections() -> toml::Table {
 }
 
 impl Endpoints {
+    /// Who publishes the lanes of a class; only those that are named.
+    #[must_use]
+    pub fn publishers(&self) -> Vec<(&'static str, &str)> {
+        let all = [("rel", self.command.as_str()), ("content", self.content.as_str())];
+        all.into_iter().filter(|(_, endpoint)| !endpoint.is_empty()).collect()
+    }
+
     /// Puts `own` where no endpoint is named: every service of one process answers at its own address.
     pub fn fill_with(&mut self, own: &str) {
         let all = [

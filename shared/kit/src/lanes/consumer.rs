@@ -5,6 +5,7 @@
 
 mod compare;
 mod feed;
+mod fill;
 mod pull;
 mod run;
 mod status;

@@ -110,6 +110,17 @@ pub enum Error {
         /// Last missing number.
         to: u64,
     },
+    /// Messages that are due are neither in the stream nor in the outbox any more.
+    #[error(
+        "RETENTION_GAP: neither the stream nor the outbox of {lane} has number {seq} any more: restore the projection \
+         from a snapshot that is past it, or rebuild it"
+    )]
+    RetentionGap {
+        /// Name of the lane.
+        lane: String,
+        /// The number due.
+        seq: u64,
+    },
     /// A message without a readable event id: somebody else publishes into the stream.
     #[error(
         "stream {stream} at {seq} holds a message that no publisher of lanes has written: find out who writes there"
@@ -148,7 +159,14 @@ impl Error {
     /// Whether trying again cannot help before a person, or a repair, has acted.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::LostTail { .. } | Self::ForeignMessage { .. } | Self::OutboxHole { .. } | Self::Panicked)
+        matches!(
+            self,
+            Self::LostTail { .. }
+                | Self::ForeignMessage { .. }
+                | Self::OutboxHole { .. }
+                | Self::RetentionGap { .. }
+                | Self::Panicked
+        )
     }
 
     /// The message with its causes on one line, for watermarks and logs.

@@ -80,6 +80,7 @@ pub(super) struct ConsumerMetrics {
     batch: Histogram,
     seconds: Histogram,
     pub(super) failures: Counter,
+    pub(super) filled: Counter,
 }
 
 impl ConsumerMetrics {
@@ -100,6 +101,7 @@ impl ConsumerMetrics {
                 &labels,
             ),
             failures: counter("likewise_consumer_failures", "Failures of the consumer, each tried again."),
+            filled: counter("likewise_consumer_messages_filled", "Messages the stream lacked, read from the outbox."),
             labels,
         }
     }

@@ -9,6 +9,7 @@
 //! the lane and says so).
 //!
 //! Reading order: [`outbox`] and [`projection`] are what a service supplies; [`publisher`] and [`consumer`] run them;
+//! [`upstream`] is where a consumer reads what a stream lacks;
 //! [`stream`] is what stands on the broker, [`checkpoint`] and [`evidence`] what stands in PostgreSQL; [`watermarks`]
 //! is what can be seen of it.
 
@@ -26,6 +27,7 @@ mod runtime;
 mod settings;
 mod stream;
 mod supervise;
+mod upstream;
 mod watermarks;
 
 use std::fmt;
@@ -41,6 +43,7 @@ pub use publisher::{Publisher, PublisherHandle};
 pub use runtime::Runtime;
 pub use settings::{LANE_DEFAULTS, LaneSettings};
 pub use stream::{headers, stream_name, subject};
+pub use upstream::{Publishers, Upstream};
 pub use watermarks::{TailSource, WatermarkSource};
 
 /// One lane: all changes of one shard of one class.

@@ -1,5 +1,6 @@
 //! What the lanes of a process run on.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Error, LaneSettings};
+use super::{Error, LaneSettings, Upstream};
 use crate::metrics::Metrics;
 
 /// Oldest server with everything lanes use: atomic batches that survive a restart, and the first sequence of a stream.
@@ -32,6 +33,8 @@ pub struct Runtime {
     pub tasks: TaskTracker,
     /// Where the numbers of lanes are reported.
     pub metrics: Metrics,
+    /// Publishers that consumers ask for what a stream lacks; without them a hole is waited at.
+    pub upstream: Option<Arc<dyn Upstream>>,
 }
 
 impl Runtime {

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::{KeyError, MintError, ServiceTokens, Verifier};
+use crate::clients::outbound;
 use crate::config::{AuthSettings, Common, NatsSettings};
 use crate::cursor::{self, CursorKeys};
-use crate::lanes::Runtime;
+use crate::lanes::{Publishers, Runtime};
 use crate::metrics::Metrics;
 use crate::{pg, redis};
 
@@ -138,8 +139,15 @@ impl From<&Context> for Runtime {
             stop: context.stop.clone(),
             tasks: context.tasks.clone(),
             metrics: context.metrics.clone(),
+            upstream: Some(Arc::new(publishers(context))),
         }
     }
+}
+
+/// Publishers of the lanes that services of this process consume. Endpoints were checked when they were read.
+fn publishers(context: &Context) -> Publishers {
+    let named = context.common.endpoints.publishers().into_iter();
+    Publishers::new(named.filter_map(|(class, endpoint)| Some((class, outbound(endpoint, &context.tokens).ok()?))))
 }
 
 async fn identity(settings: &AuthSettings, name: &'static str) -> Result<(Verifier, ServiceTokens), Error> {

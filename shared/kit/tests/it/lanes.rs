@@ -3,6 +3,7 @@
 mod broker;
 mod consumer;
 mod crash;
+mod holes;
 mod lease;
 mod publisher;
 mod toy;

@@ -17,7 +17,7 @@ pub(super) struct Ends {
     pub(super) applied: Found,
 }
 
-const REPAIR: &str = "the lane was published again with other messages than the ones applied; repair the shard, then \
+pub(super) const REPAIR: &str = "the lane was published again with other messages than the ones applied; repair the shard, then \
                       the projection";
 
 /// Accepts a stream from which `next_offset` can be read next, after the message `last_event_id`.

@@ -174,7 +174,7 @@ fn look() -> Interval {
 }
 
 /// Applies one batch, however often it takes, then moves the checkpoint.
-async fn apply<P: Projection>(
+pub(super) async fn apply<P: Projection>(
     run: &Run<P>,
     owner_epoch: i64,
     from: Checkpoint,

@@ -92,6 +92,12 @@ impl<P: Projection> Run<P> {
                     return backoff.pause().await;
                 }
                 End::Failed(error) => {
+                    let error = match self.filled(owner_epoch, error).await {
+                        Ok(()) => continue,
+                        Err(End::Stopped) => return,
+                        Err(End::Fenced) => return backoff.pause().await,
+                        Err(End::Failed(error)) => error,
+                    };
                     self.metrics.failures.inc();
                     self.shared.failed(&error);
                     let pause = async {
@@ -107,6 +113,14 @@ impl<P: Projection> Run<P> {
                     }
                 }
             }
+        }
+    }
+
+    /// Mends what ended the loop, where that is possible without a pause.
+    async fn filled(&self, owner_epoch: i64, error: Error) -> Result<(), End> {
+        match error {
+            Error::Gap { to, .. } => self.fill(owner_epoch, to, error).await,
+            error => Err(error.into()),
         }
     }
 

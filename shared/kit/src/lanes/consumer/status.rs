@@ -14,8 +14,11 @@ pub enum ConsumerState {
     Running,
     /// Something failed; it is tried again.
     Retrying,
-    /// A number is missing inside the stream. Nothing past it is applied.
+    /// A number is missing inside the stream, and no publisher is known that could be asked for it. Nothing past it is
+    /// applied.
     Gap,
+    /// Neither the stream nor the outbox has what is due. Stands still: the projection has to be restored or rebuilt.
+    RetentionGap,
     /// The stream is shorter than what was applied. Waits for it to be published again.
     Regressed,
     /// The stream holds another message than the one applied last. Stands still until repaired.
@@ -33,6 +36,7 @@ impl ConsumerState {
             Self::Running => "RUNNING",
             Self::Retrying => "RETRYING",
             Self::Gap => "GAP",
+            Self::RetentionGap => "RETENTION_GAP",
             Self::Regressed => "REGRESSED",
             Self::LostTail => "LOST_TAIL",
             Self::Stopped => "STOPPED",
@@ -42,6 +46,7 @@ impl ConsumerState {
     const fn of(error: &Error) -> Self {
         match error {
             Error::Gap { .. } => Self::Gap,
+            Error::RetentionGap { .. } => Self::RetentionGap,
             Error::Regressed { .. } => Self::Regressed,
             Error::LostTail { .. } | Error::ForeignMessage { .. } => Self::LostTail,
             _ => Self::Retrying,

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use async_nats::jetstream::context::traits::Publisher as _;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::Config;
 use likewise_kit::lanes::{ConsumerState, checkpoints};
 use uuid::Uuid;
 
@@ -174,31 +173,6 @@ async fn a_projection_that_has_seen_a_newer_owner_makes_the_lease_come_again_wit
     world.wait_checkpoint(last + 1).await;
     world.check_applied().await;
     assert!(world.number("select owner_epoch from fence").await >= 4);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn inv_19_a_hole_in_the_stream_is_never_passed() {
-    let world = World::new().await;
-    let config = Config { name: world.stream_name(), subjects: vec![world.subject()], ..Config::default() };
-    let stream = world.jetstream.create_stream(config).await.expect("created");
-    world.commit(10).await;
-    for id in world.outbox_ids().await {
-        let message = PublishMessage::build()
-            .header("Likewise-Event-Id", id.to_string().as_str())
-            .header("Likewise-Schema", SCHEMA)
-            .outbound_message(world.subject());
-        world.jetstream.publish_message(message).await.expect("sent").await.expect("stored");
-    }
-    stream.delete_message(6).await.expect("deleted");
-    let process = world.process().await;
-    let (handle, _projection) = process.consume();
-    wait_status(&handle, "GAP").await;
-    wait("what is before the hole", || world.number("select count(*) from applied"), |count| *count == 5).await;
-    wait_status(&handle, "GAP").await;
-    let seen = consumer_watermark(&handle).await;
-    assert!(seen.last_error.contains("6..=6"), "{}", seen.last_error);
-    assert_eq!(seen.next_offset, 6);
-    assert_eq!(world.number("select max(seq) from applied").await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

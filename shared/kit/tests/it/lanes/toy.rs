@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use deadpool_postgres::Pool;
+use futures::future::BoxFuture;
+use likewise_domain::lane::Offset;
 use likewise_kit::lanes::{
     self, ApplyError, Error, Lane, LaneMessage, Outbox, OutboxMessage, OutboxWatermarks, Projection, ShardMeta,
+    Upstream,
 };
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
@@ -92,6 +95,40 @@ impl Outbox for ToyOutbox {
             published_seq: u64::try_from(row.try_get::<_, i64>(1)?).expect("positive"),
             oldest_unpublished_at: oldest,
         })
+    }
+}
+
+/// Reads the toy outbox as its publisher's `LaneService` would.
+pub(super) struct ToyUpstream {
+    pub(super) outbox: ToyOutbox,
+    /// Whether nobody answers.
+    pub(super) away: AtomicBool,
+}
+
+impl ToyUpstream {
+    async fn tail(&self, lane: Lane, from: Offset, limit: usize) -> Result<Vec<LaneMessage>, Error> {
+        if self.away.load(Ordering::SeqCst) {
+            return Err(Error::outbox("read the outbox of the lane", "nobody answers"));
+        }
+        let rows = self.outbox.read_after(from.seq - 1, limit).await?;
+        if rows.first().is_none_or(|row| row.seq != from.seq) {
+            return Err(Error::RetentionGap { lane: lane.to_string(), seq: from.seq });
+        }
+        let message = |row: OutboxMessage| LaneMessage {
+            lane,
+            offset: Offset { seq: row.seq, ..from },
+            event_id: row.event_id,
+            schema: row.schema.to_owned(),
+            payload: row.payload,
+            published_at: row.created_at,
+        };
+        Ok(rows.into_iter().map(message).collect())
+    }
+}
+
+impl Upstream for ToyUpstream {
+    fn read(&self, lane: Lane, from: Offset, limit: usize) -> BoxFuture<'_, Result<Vec<LaneMessage>, Error>> {
+        Box::pin(self.tail(lane, from, limit))
     }
 }
 

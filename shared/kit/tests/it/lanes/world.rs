@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -9,8 +10,8 @@ use async_nats::jetstream::stream::Stream;
 use deadpool_postgres::{Manager, Pool};
 use likewise_devstack::{TestDatabase, TestStack};
 use likewise_kit::lanes::{
-    Consumer, ConsumerHandle, LANE_DEFAULTS, LaneSettings, Publisher, PublisherHandle, Runtime, WatermarkSource,
-    stream_name, subject,
+    Consumer, ConsumerHandle, LANE_DEFAULTS, LaneSettings, Publisher, PublisherHandle, Runtime, Upstream,
+    WatermarkSource, stream_name, subject,
 };
 use likewise_kit::metrics::Metrics;
 use likewise_proto::lanes::v1::{ConsumerWatermark, LaneWatermark};
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::toy::{LANE, TABLES, ToyOutbox, ToyProjection};
+use super::toy::{LANE, TABLES, ToyOutbox, ToyProjection, ToyUpstream};
 
 /// How long a condition may take to come true.
 const BOUND: Duration = Duration::from_secs(60);
@@ -169,6 +170,7 @@ impl World {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             metrics: Metrics::new(),
+            upstream: None,
         };
         Process { runtime, pool: pool(&self.dsn, "public"), dsn: self.dsn.clone(), threads: Some(threads) }
     }
@@ -192,6 +194,14 @@ impl Process {
         let _entered = self.threads.as_ref().expect("alive").enter();
         let outbox = ToyOutbox { rows: self.pool.clone(), pool: pool(&self.dsn, schema) };
         Publisher::spawn(self.runtime.clone(), Arc::new(outbox))
+    }
+
+    /// Consumers of this process may read the outbox from now on.
+    pub(super) fn may_read_the_outbox(&mut self) -> Arc<ToyUpstream> {
+        let outbox = ToyOutbox { rows: self.pool.clone(), pool: self.pool.clone() };
+        let upstream = Arc::new(ToyUpstream { outbox, away: AtomicBool::new(false) });
+        self.runtime.upstream = Some(Arc::clone(&upstream) as Arc<dyn Upstream>);
+        upstream
     }
 
     pub(super) fn consume(&self) -> (Arc<ConsumerHandle>, Arc<ToyProjection>) {

@@ -1,0 +1,123 @@
+//! What a consumer asks of the publisher of its lane: messages that the stream lacks. In the outbox the number of a
+//! change is the offset of its message.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use likewise_domain::lane::Offset;
+use likewise_proto::convert::parse_timestamp;
+use likewise_proto::lanes::v1::lane_service_client::LaneServiceClient;
+use likewise_proto::lanes::v1::{SourceMessage, TailSourceRequest};
+use time::OffsetDateTime;
+use tonic::{Request, Status};
+use uuid::Uuid;
+
+use super::{Error, Lane, LaneMessage};
+use crate::clients::{self, Outbound};
+use crate::errors;
+
+/// Longest wait for an answer, and for each part of one.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time that one read may take as a whole.
+const READ_MAX: Duration = Duration::from_secs(60);
+/// What was being done when it failed.
+const READ: &str = "read the outbox of the lane";
+
+/// The publishers of the lanes that a process consumes.
+pub trait Upstream: Send + Sync {
+    /// Messages of a lane from its outbox: from `from` on, in order and without holes, at least one, at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::RetentionGap`] when the outbox begins later; anything else is worth another try.
+    fn read(&self, lane: Lane, from: Offset, limit: usize) -> BoxFuture<'_, Result<Vec<LaneMessage>, Error>>;
+}
+
+/// Publishers reached through their `LaneService`.
+pub struct Publishers {
+    clients: HashMap<&'static str, LaneServiceClient<Outbound>>,
+}
+
+impl Publishers {
+    /// Publishers by class of lanes.
+    #[must_use]
+    pub fn new(channels: impl IntoIterator<Item = (&'static str, Outbound)>) -> Self {
+        let clients = channels.into_iter().map(|(class, channel)| (class, LaneServiceClient::new(channel)));
+        Self { clients: clients.collect() }
+    }
+
+    async fn tail(&self, lane: Lane, from: Offset, limit: usize) -> Result<Vec<LaneMessage>, Error> {
+        let Some(mut client) = self.clients.get(lane.class).cloned() else {
+            return Err(Error::outbox(READ, "section [endpoints] does not name its publisher"));
+        };
+        let asked = TailSourceRequest { lane: lane.to_string(), epoch: from.epoch.into(), from_seq: from.seq };
+        let mut request = Request::new(asked);
+        request.set_timeout(READ_MAX);
+        let told = within(client.tail_source(request)).await?;
+        let mut parts = told.map_err(|status| refused(lane, from, &status))?.into_inner();
+        let mut messages = Vec::new();
+        while messages.len() < limit {
+            let part = within(parts.message()).await?.map_err(|status| refused(lane, from, &status))?;
+            let Some(part) = part else { break };
+            for message in part.messages.into_iter().take(limit - messages.len()) {
+                let due = Offset { seq: from.seq + messages.len() as u64, ..from };
+                messages.push(understood(lane, due, message)?);
+            }
+        }
+        if messages.is_empty() { Err(Error::outbox(READ, "it has nothing there yet")) } else { Ok(messages) }
+    }
+}
+
+impl Upstream for Publishers {
+    fn read(&self, lane: Lane, from: Offset, limit: usize) -> BoxFuture<'_, Result<Vec<LaneMessage>, Error>> {
+        Box::pin(self.tail(lane, from, limit))
+    }
+}
+
+async fn within<T>(call: impl Future<Output = T>) -> Result<T, Error> {
+    tokio::time::timeout(PATIENCE, call).await.map_err(|elapsed| Error::outbox(READ, elapsed))
+}
+
+fn refused(lane: Lane, from: Offset, status: &Status) -> Error {
+    match errors::reason(status).as_deref() {
+        Some("LOG_EXPIRED") => Error::RetentionGap { lane: lane.to_string(), seq: from.seq },
+        _ => Error::outbox(READ, clients::failure("publisher", status)),
+    }
+}
+
+/// A message of the outbox as the stream would have brought it.
+fn understood(lane: Lane, due: Offset, message: SourceMessage) -> Result<LaneMessage, Error> {
+    let SourceMessage { seq, event_id, schema, payload, committed_at } = message;
+    if seq != due.seq {
+        return Err(Error::OutboxHole { lane: lane.to_string(), expected: due.seq, found: seq });
+    }
+    let event_id = Uuid::try_parse(&event_id).map_err(|error| Error::outbox(READ, error))?;
+    let published_at = committed_at.as_ref().and_then(parse_timestamp).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    Ok(LaneMessage { lane, offset: due, event_id, schema, payload, published_at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: Lane = Lane { class: "rel", shard: 1 };
+
+    #[test]
+    fn inv_19_a_message_at_another_number_is_a_hole_and_not_read() {
+        let message = |seq, event_id: &str| SourceMessage { seq, event_id: event_id.to_owned(), ..Default::default() };
+        let due = Offset { epoch: 2, seq: 7 };
+        let id = Uuid::from_u128(9);
+        let read = understood(LANE, due, message(7, &id.to_string())).expect("read");
+        assert_eq!((read.offset, read.event_id), (due, id));
+        assert!(matches!(understood(LANE, due, message(8, &id.to_string())), Err(Error::OutboxHole { .. })));
+        assert!(understood(LANE, due, message(7, "junk")).is_err());
+    }
+
+    #[test]
+    fn an_outbox_that_begins_later_is_told_apart_from_one_that_is_away() {
+        let from = Offset { epoch: 0, seq: 3 };
+        let expired = errors::refused(tonic::Code::FailedPrecondition, "LOG_EXPIRED", "x");
+        assert!(refused(LANE, from, &expired).is_final());
+        assert!(!refused(LANE, from, &Status::unavailable("x")).is_final());
+    }
+}
