@@ -122,7 +122,11 @@ impl LikeClient {
             .await;
         match answered {
             Ok(answer) => answer_of(&answer).ok_or_else(|| undecided(&Status::unknown("the answer lacks a part"))),
-            Err(status) => self.refusal(&status),
+            Err(failed) => match self.refusal(&failed.status) {
+                // An attempt before this one was not answered, and may have been applied.
+                Err(Error::Wrong(status)) if failed.is_repeat => Err(Error::Undecided(status)),
+                told => told,
+            },
         }
     }
 
@@ -168,8 +172,8 @@ impl LikeClient {
         });
         match found.await {
             Ok(found) => Ok(Some(found)),
-            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
-            Err(status) => Err(Box::new(status)),
+            Err(failed) if failed.status.code() == tonic::Code::NotFound => Ok(None),
+            Err(failed) => Err(Box::new(failed.status)),
         }
     }
 
@@ -189,7 +193,7 @@ impl LikeClient {
         let answer = self.call(Some(token), message, async |channel, request| {
             LikeQueryServiceClient::new(channel).batch_get_likes(request).await
         });
-        answer.await.map(|answer| answer.likes).map_err(Box::new)
+        answer.await.map(|answer| answer.likes).map_err(|failed| Box::new(failed.status))
     }
 
     /// Counts of up to 200 videos; without a token where anonymous callers are allowed.
@@ -205,7 +209,7 @@ impl LikeClient {
         let answer = self.call(token, message, async |channel, request| {
             LikeQueryServiceClient::new(channel).batch_get_counts(request).await
         });
-        answer.await.map(|answer| answer.counts).map_err(Box::new)
+        answer.await.map(|answer| answer.counts).map_err(|failed| Box::new(failed.status))
     }
 
     /// One call with its attempts. Every call of ours may be made twice: reads change nothing, commands carry their id.
@@ -214,7 +218,7 @@ impl LikeClient {
         token: Option<&str>,
         message: M,
         send: impl AsyncFn(Channel, Request<M>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Status> {
+    ) -> Result<A, Failed> {
         let Settings { attempt_timeout, deadline, policy, .. } = &self.inner.settings;
         let end = Instant::now() + *deadline;
         self.inner.budget.earn();
@@ -224,7 +228,7 @@ impl LikeClient {
             request.set_timeout(left.min(*attempt_timeout));
             if let Some(token) = token {
                 let value = format!("Bearer {token}").parse();
-                let value = value.map_err(|_| Status::unauthenticated("the token is no header"))?;
+                let value = value.map_err(|_| Failed::first(Status::unauthenticated("the token is no header")))?;
                 request.metadata_mut().insert("authorization", value);
             }
             // The balancer waits for a connection as long as there is none.
@@ -235,14 +239,28 @@ impl LikeClient {
                 Ok(Err(status)) => status,
                 Err(_) => Status::deadline_exceeded("no answer in time"),
             };
-            let Some(least) = hint(&status) else { return Err(status) };
+            let failed = |status| Failed { status, is_repeat: attempt > 0 };
+            let Some(least) = hint(&status) else { return Err(failed(status)) };
             let pause = policy.pause(attempt, least, rand::random());
             if Instant::now() + pause >= end || !self.inner.budget.take() {
-                return Err(status);
+                return Err(failed(status));
             }
             tokio::time::sleep(pause).await;
         }
         unreachable!("attempts end with the deadline")
+    }
+}
+
+/// A call whose last attempt ended so.
+struct Failed {
+    status: Status,
+    /// Attempts before it ended without an answer.
+    is_repeat: bool,
+}
+
+impl Failed {
+    fn first(status: Status) -> Self {
+        Self { status, is_repeat: false }
     }
 }
 

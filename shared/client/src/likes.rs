@@ -11,7 +11,7 @@ use tokio::sync::{Notify, Semaphore};
 use tonic::Status;
 
 use crate::client::{Error, LikeClient};
-use crate::session::{Answer, Known, LikeSession, Next};
+use crate::session::{Known, LikeSession, Next};
 
 /// Pause of a relation whose command found no verdict within the client's deadline.
 const UNDECIDED: Duration = Duration::from_millis(500);
@@ -176,21 +176,21 @@ impl Likes {
                 Next::Send(command) => {
                     let _room = self.commands.acquire().await;
                     let answer = self.client.set_like(&token, &key.1, &command, None).await;
-                    let answer = match answer {
-                        Ok(answer) => Some(answer),
-                        Err(Error::Undecided(_)) => None,
-                        Err(Error::Wrong(status)) => {
-                            Some(Answer::Refused { reason: status.message().to_owned(), current: None })
-                        }
-                    };
-                    rounds = if answer.is_some() { 0 } else { rounds + 1 };
-                    let is_decided = answer.is_some();
+                    let mut is_decided = false;
                     if let Some(entry) = self.lock().get_mut(&key) {
                         match answer {
-                            Some(answer) => entry.session.answered(&command.operation_id, answer),
-                            None => entry.session.lost(&command.operation_id),
+                            Ok(answer) => {
+                                entry.session.answered(&command.operation_id, answer);
+                                is_decided = true;
+                            }
+                            Err(Error::Undecided(_)) => entry.session.lost(&command.operation_id),
+                            Err(Error::Wrong(status)) => {
+                                let reason = status.message().to_owned();
+                                is_decided = entry.session.turned_away(&command.operation_id, reason);
+                            }
                         }
                     }
+                    rounds = if is_decided { 0 } else { rounds + 1 };
                     if !is_decided {
                         tokio::time::sleep(UNDECIDED.mul_f64(0.5 + rand::random::<f64>())).await;
                     }

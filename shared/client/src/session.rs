@@ -69,6 +69,8 @@ struct Flight {
     command: Command,
     /// Out, and neither answered nor lost.
     is_out: bool,
+    /// It was lost before: the service may have decided it.
+    may_be_decided: bool,
 }
 
 /// What a session does next.
@@ -146,7 +148,7 @@ impl LikeSession {
             desired_state: self.target,
             base_version: self.confirmed.map(|known| known.version),
         };
-        self.flight = Some(Flight { command: command.clone(), is_out: true });
+        self.flight = Some(Flight { command: command.clone(), is_out: true, may_be_decided: false });
         Next::Send(command)
     }
 
@@ -161,7 +163,20 @@ impl LikeSession {
             && flight.command.operation_id == operation_id
         {
             flight.is_out = false;
+            flight.may_be_decided = true;
         }
+    }
+
+    /// The call was turned away before the service looked at the command, as for a token that has run out. True if that settles
+    /// the intent: one that was lost before may have been applied all the same, and is sent again, by a better call.
+    pub fn turned_away(&mut self, operation_id: &str, reason: String) -> bool {
+        let is_open = self.flight.as_ref().is_some_and(|flight| flight.may_be_decided);
+        if is_open {
+            self.lost(operation_id);
+        } else {
+            self.answered(operation_id, Answer::Refused { reason, current: None });
+        }
+        !is_open
     }
 
     /// The service answered. An answer to a command of the past teaches what it may and settles nothing.

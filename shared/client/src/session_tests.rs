@@ -112,6 +112,25 @@ fn case_04_a_lost_answer_is_asked_for_with_the_same_id_before_anything_else() {
 }
 
 #[test]
+fn case_04_a_call_turned_away_settles_nothing_that_may_be_decided_already() {
+    let mut session = LikeSession::new(Some(known(Unliked, 0)));
+    session.tap(Liked);
+    let first = send(&mut session, "a");
+    session.lost("a");
+    assert_eq!(send(&mut session, "never drawn"), first);
+    assert!(!session.turned_away("a", "the token has run out".to_owned()));
+    assert_eq!(session.heart(known(Unliked, 0)), Liked, "it may be committed");
+    assert_eq!(session.refusal(), None);
+    assert_eq!(send(&mut session, "never drawn"), first, "with the next token");
+    session.answered("a", Answer::Settled { current: known(Liked, 1), position: "p1".to_owned() });
+    session.tap(Unliked);
+    send(&mut session, "b");
+    assert!(session.turned_away("b", "malformed".to_owned()), "sent once only: nothing can have come of it");
+    assert_eq!(session.next(|| panic!("nothing to send")), Next::Settled);
+    assert_eq!(session.refusal(), Some("malformed"));
+}
+
+#[test]
 fn an_unlike_of_a_relation_that_was_never_read_is_sent() {
     let mut session = LikeSession::new(None);
     assert_eq!(session.next(|| panic!("nothing to send")), Next::Settled);
@@ -183,7 +202,7 @@ fn case_39_a_limit_rests_and_a_refusal_gives_the_heart_back() {
 #[derive(Debug, Clone)]
 enum Step {
     Tap(bool),
-    /// The session sends, and the answer is: delivered, lost after the decision, or lost before it.
+    /// The session sends, and the answer is: delivered, lost after the decision, or lost before it; or the call is turned away.
     Send(u8),
     /// An answer of the past comes once more.
     Repeat(usize),
@@ -195,7 +214,7 @@ enum Step {
 fn any_step(others: bool) -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => any::<bool>().prop_map(Step::Tap),
-        4 => (0_u8..4).prop_map(Step::Send),
+        4 => (0_u8..5).prop_map(Step::Send),
         1 => any::<usize>().prop_map(Step::Repeat),
         1 => any::<usize>().prop_map(Step::Read),
         1 => any::<bool>().prop_map(move |state| if others { Step::Other(state) } else { Step::Tap(state) }),
@@ -235,8 +254,15 @@ impl Pair {
             format!("op-{drawn}")
         });
         let Next::Send(command) = next else { return Ok(()) };
-        if let Some(before) = self.undecided.take() {
-            prop_assert_eq!(&before, &command, "an undecided command goes first, with its own id");
+        let before = self.undecided.take();
+        if let Some(before) = &before {
+            prop_assert_eq!(before, &command, "an undecided command goes first, with its own id");
+        }
+        if fate == 4 {
+            let settles = self.session.turned_away(&command.operation_id, "turned away".to_owned());
+            prop_assert_eq!(settles, before.is_none());
+            self.undecided = before;
+            return Ok(());
         }
         let answer = if fate == 3 { None } else { Some(self.service.decide(&command)) };
         let Some(answer) = answer.filter(|_| fate < 2) else {
