@@ -9,6 +9,7 @@
 
 mod cluster;
 mod config;
+mod copies;
 mod database;
 mod find;
 mod keys;
@@ -26,6 +27,7 @@ mod test_stack;
 mod tied;
 
 pub use config::TestConfig;
+pub use copies::{Backup, Standby};
 pub use database::TestDatabase;
 pub use keys::DevKeys;
 pub use line::{Cut, Line, Weather};

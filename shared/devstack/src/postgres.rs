@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::{OpenOptionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -40,12 +40,8 @@ timezone = 'UTC'
 
 /// Starts a server with its data below `run`; data that is there already is used again.
 pub(crate) fn start(found: &Found, name: &str, run: &Path, password: &str, user: Option<&User>) -> Result<Server> {
-    let folder = run.join(name);
+    let folder = own_folder(name, run, user)?;
     let data = folder.join("data");
-    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    if let Some(user) = user {
-        chown(&folder, Some(user.uid), Some(user.gid)).with_context(|| format!("giving {name} its folder"))?;
-    }
     if !data.join("PG_VERSION").is_file() {
         initialise(found, &folder, password, user)?;
     }
@@ -60,6 +56,16 @@ pub(crate) fn start(found: &Found, name: &str, run: &Path, password: &str, user:
             stop: Signal::INT,
         })
     })
+}
+
+/// Makes the folder of a server, which belongs to the user that runs it.
+pub(crate) fn own_folder(name: &str, run: &Path, user: Option<&User>) -> Result<PathBuf> {
+    let folder = run.join(name);
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    if let Some(user) = user {
+        chown(&folder, Some(user.uid), Some(user.gid)).with_context(|| format!("giving {name} its folder"))?;
+    }
+    Ok(folder)
 }
 
 fn initialise(found: &Found, folder: &Path, password: &str, user: Option<&User>) -> Result<()> {
@@ -82,11 +88,12 @@ fn initialise(found: &Found, folder: &Path, password: &str, user: Option<&User>)
     settings.write_all(SETTINGS.as_bytes()).context("writing the settings of PostgreSQL")
 }
 
-/// The server writes `ready` into its own pid file; the file of a killed predecessor names another process.
+/// The server writes `ready` into its own pid file, or `standby` if it follows another one; the file of a killed predecessor
+/// names another process.
 fn is_ready(server: &Server, process: u32) -> bool {
     let text = fs::read_to_string(server.folder().join("data/postmaster.pid")).unwrap_or_default();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     lines.first() == Some(&process.to_string().as_str())
-        && lines.get(7) == Some(&"ready")
+        && matches!(lines.get(7), Some(&"ready" | &"standby"))
         && TcpStream::connect_timeout(&server.address(), Duration::from_secs(1)).is_ok()
 }

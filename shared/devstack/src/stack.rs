@@ -241,7 +241,7 @@ fn numbered(name: &str, number: usize) -> String {
 }
 
 /// The superuser's password: kept with the data it belongs to.
-fn password(folder: &Path) -> Result<String> {
+pub(crate) fn password(folder: &Path) -> Result<String> {
     let path = folder.join("postgres.password");
     if let Ok(kept) = fs::read_to_string(&path) {
         return Ok(kept);
