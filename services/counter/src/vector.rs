@@ -26,12 +26,6 @@ impl Vector {
         other.iter().all(|(lane, next)| next <= self.next(lane))
     }
 
-    /// Whether the message at `offset` is included.
-    #[must_use]
-    pub fn includes(&self, lane: &str, offset: Offset) -> bool {
-        offset < self.next(lane)
-    }
-
     /// The further one, lane by lane.
     #[must_use]
     pub fn join(mut self, other: &Self) -> Self {
@@ -80,8 +74,6 @@ mod tests {
         assert!(!far.covers(&vector(&[("rel-00", 0, 11)])));
         assert!(!far.covers(&vector(&[("rel-02", 0, 2)])));
         assert!(far.covers(&vector(&[("rel-02", 0, 1)])), "nothing of a lane is covered by everyone");
-        assert!(far.includes("rel-01", Offset { epoch: 0, seq: 4 }));
-        assert!(!far.includes("rel-01", Offset { epoch: 0, seq: 5 }), "the next offset is the first not included");
     }
 
     #[test]

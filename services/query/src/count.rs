@@ -28,7 +28,7 @@ impl Progress {
     #[must_use]
     pub fn covers(&self, position: Position) -> bool {
         let lane = format!("rel-{:02}", position.shard);
-        position.offset < self.next_offsets.get(&lane).copied().unwrap_or(Offset::FIRST)
+        position.is_included_before(self.next_offsets.get(&lane).copied().unwrap_or(Offset::FIRST))
     }
 }
 

@@ -41,6 +41,14 @@ pub struct Position {
 }
 
 impl Position {
+    /// Whether whoever stands at `next`, the first offset of the shard's lane that is not included, includes the change. A
+    /// change that was committed in one epoch and published only in a later one keeps its number there, so the order of
+    /// offsets alone would claim too much.
+    #[must_use]
+    pub const fn is_included_before(self, next: Offset) -> bool {
+        self.offset.epoch <= next.epoch && self.offset.seq < next.seq
+    }
+
     /// Reads the text form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -109,6 +117,16 @@ mod tests {
         for bad in ["", "r1.2", "r1.2.3.4", "1.2.3", "r1.2.x", "r70000.0.1"] {
             assert_eq!(Position::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn inv_25_a_position_of_an_older_epoch_is_included_by_its_number() {
+        let at = |epoch, seq| Position { shard: 3, offset: Offset { epoch, seq } };
+        let next = Offset { epoch: 1, seq: 81 };
+        assert!(at(0, 80).is_included_before(next), "in the older stream");
+        assert!(!at(0, 81).is_included_before(next), "committed in the older epoch, published in this one");
+        assert!(at(1, 80).is_included_before(next) && !at(1, 81).is_included_before(next));
+        assert!(!at(2, 1).is_included_before(next));
     }
 
     proptest! {
