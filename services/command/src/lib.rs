@@ -150,8 +150,9 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
     if settings.api {
         for (number, mut writer) in writers.into_iter().enumerate() {
             if let Some(publisher) = publishers.get(number) {
-                let publisher = Arc::clone(publisher);
-                writer.committed = Box::new(move || publisher.wake());
+                let (woken, doubted) = (Arc::clone(publisher), Arc::clone(publisher));
+                writer.committed = Box::new(move || woken.wake());
+                writer.doubt = Box::new(move || doubted.doubt());
             }
             context.spawn("command writer", writer.run());
         }
@@ -190,6 +191,7 @@ async fn bring_up(
             rules: settings.rules(),
             flights: Arc::clone(flights.entry(server).or_insert_with(room)),
             committed: Box::new(|| {}),
+            doubt: Box::new(|| {}),
             metrics: metrics.clone(),
             stop: context.stop.clone(),
             draining: context.draining.clone(),

@@ -3,15 +3,19 @@
 mod signals;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use likewise_kit::lanes::{
-    Error, Lane, Outbox, OutboxMessage, OutboxWatermarks, ShardMeta, last_evidence, record_evidence, shard_meta,
+    Error, Lane, LaneMessage, Outbox, OutboxMessage, OutboxWatermarks, Repair, ShardMeta, last_evidence,
+    record_evidence, shard_meta,
 };
 use likewise_kit::pg::Pool;
 use likewise_proto::convert::{RELATION_CHANGED, RELATION_HIDDEN_CHANGED, relation_changed, relation_hidden_changed};
+use likewise_proto::events::v1 as events;
 use prost::Message as _;
 
 pub(crate) use self::signals::Signals;
-use crate::store::outbox::{Event, Stored, read_after, watermarks};
+use crate::store::lock;
+use crate::store::outbox::{Event, Stored, read_after, restate, watermarks};
 
 /// Class of the lanes that carry relations.
 pub const LANE_CLASS: &str = "rel";
@@ -72,4 +76,41 @@ impl Outbox for RelationOutbox {
             oldest_unpublished_at: stood.oldest_unpublished_at,
         })
     }
+
+    fn repair(&self) -> Option<&dyn Repair> {
+        Some(self)
+    }
+}
+
+impl Repair for RelationOutbox {
+    fn lock(&self) -> (i32, i32) {
+        (lock::SHARD, i32::from(self.shard))
+    }
+
+    fn restate<'a>(&'a self, epoch: u32, messages: &'a [LaneMessage]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let pairs: Vec<(String, String)> = messages.iter().filter_map(pair).collect();
+            let (users, videos): (Vec<&str>, Vec<&str>) =
+                pairs.iter().map(|(user, video)| (user.as_str(), video.as_str())).unzip();
+            let restated = restate(&self.pool, self.shard, epoch, &users, &videos).await;
+            restated.map_err(|error| Error::outbox("state relations again", error))
+        })
+    }
+}
+
+/// User and video that a message of the lane is about. Whatever else it says is not a fact any more.
+fn pair(message: &LaneMessage) -> Option<(String, String)> {
+    let payload = message.payload.clone();
+    let pair = match message.schema.as_str() {
+        RELATION_CHANGED => events::RelationChanged::decode(payload).ok().map(|event| (event.user_id, event.video_id)),
+        RELATION_HIDDEN_CHANGED => {
+            events::RelationHiddenChanged::decode(payload).ok().map(|event| (event.user_id, event.video_id))
+        }
+        _ => None,
+    };
+    if pair.is_none() {
+        let (lane, offset, schema) = (message.lane, message.offset, &message.schema);
+        tracing::error!(%lane, ?offset, schema, "a lost message cannot be read: what it was about is not stated again");
+    }
+    pair
 }

@@ -17,8 +17,10 @@ use crate::model::{Account, AccountState, LikersVisible, LikesVisible, Post, Pos
 /// Schema of the service.
 pub const SCHEMA: &str = "content";
 /// Migrations of the schema, in order.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { name: "V0001__content", sql: include_str!("../migrations/V0001__content.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { name: "V0001__content", sql: include_str!("../migrations/V0001__content.sql") },
+    Migration { name: "V0002__lane_epochs", sql: include_str!("../migrations/V0002__lane_epochs.sql") },
+];
 
 /// Class of the schema's advisory lock. The one lock of this service.
 const LOCK_CLASS: i32 = 7_420;

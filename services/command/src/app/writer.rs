@@ -39,6 +39,8 @@ pub(crate) struct Writer {
     pub(crate) flights: Arc<Semaphore>,
     /// Called after each commit.
     pub(crate) committed: Box<dyn Fn() + Send + Sync>,
+    /// Called on every new connection, accepted or not: the server may have lost commits, which the publisher finds out.
+    pub(crate) doubt: Box<dyn Fn() + Send + Sync>,
     pub(crate) metrics: WriterMetrics,
     pub(crate) stop: CancellationToken,
     /// Asks the process to end.
@@ -214,7 +216,11 @@ impl Writer {
         }
         let mut pause = self.settings.reconnect_ms_min;
         while self.link.connection.is_none() {
-            match self.connect().await {
+            let connected = self.connect().await;
+            if matches!(connected, Ok(_) | Err(store::Error::NotServing(_))) {
+                (self.doubt)();
+            }
+            match connected {
                 Ok(connection) => {
                     self.link.connection = Some(connection);
                     self.shard.come_up();

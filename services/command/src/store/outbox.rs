@@ -8,11 +8,12 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{Error, doing, epoch, rows, signed, state, unsigned};
+use super::{Error, doing, epoch, lock, rows, signed, state, unsigned};
 
 const READ_AFTER: &str = include_str!("outbox_read_after.sql");
 const BY_ID: &str = include_str!("event_by_id.sql");
 const EVIDENCE: &str = include_str!("event_evidence.sql");
+const RESTATE: &str = include_str!("restate.sql");
 const WATERMARKS: &str = include_str!("outbox_watermarks.sql");
 
 /// What a row of the outbox says.
@@ -113,6 +114,18 @@ pub async fn stream_of(pool: &Pool, seq: u64) -> Result<Option<String>, Error> {
     let what = "look for the evidence of an event";
     let found = rows(pool, EVIDENCE, &[&signed(seq)], what).await?;
     found.first().map(|row| row.try_get(0).map_err(doing(what))).transpose()
+}
+
+/// Gives relations a new version in the epoch that the shard's repair opens, and answers how many they are.
+///
+/// # Errors
+/// When the shard does not answer, or is not being repaired in that epoch.
+pub async fn restate(pool: &Pool, shard: u16, epoch: u32, users: &[&str], videos: &[&str]) -> Result<u64, Error> {
+    let what = "state relations again";
+    let (shard, epoch) = (i32::from(shard), i32::try_from(epoch).unwrap_or(i32::MAX));
+    let found = rows(pool, RESTATE, &[&lock::SHARD, &shard, &epoch, &users, &videos], what).await?;
+    let restated = found.first().map(|row| row.try_get(0).map_err(doing(what))).transpose()?;
+    Ok(restated.map_or(0, unsigned))
 }
 
 /// Committed and published.

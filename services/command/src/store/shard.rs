@@ -26,6 +26,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "V0006__write_barrier", sql: include_str!("../../migrations/V0006__write_barrier.sql") },
     Migration { name: "V0007__risk_acts", sql: include_str!("../../migrations/V0007__risk_acts.sql") },
     Migration { name: "V0008__authority_cursor", sql: include_str!("../../migrations/V0008__authority_cursor.sql") },
+    Migration { name: "V0009__lane_epochs", sql: include_str!("../../migrations/V0009__lane_epochs.sql") },
 ];
 
 /// Schema of a shard.
@@ -133,8 +134,8 @@ async fn check(client: &Client, settings: &Settings, shard: u16) -> Result<(), E
     if known != found {
         return Err(Error::NotServing(format!(
             "{} was last on server {} timeline {} and is now on server {} timeline {}: commits that were already \
-             published may be missing; compare its outbox with its stream, then start once with \
-             command.accept_server_identity = true",
+             published may be missing, so it waits until its publisher has repaired it (after a planned move, where \
+             nothing can be missing, start once with command.accept_server_identity = true)",
             schema(shard),
             known.0,
             known.1,

@@ -9,15 +9,17 @@
 //! A checkpoint only ever follows effects that are durable, and only its present owner can move it.
 
 use deadpool_postgres::Pool;
+use likewise_domain::lane::Offset;
 use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::Error;
-use super::evidence::{as_bigint, from_bigint};
+use super::evidence::{as_bigint, as_integer, from_bigint};
 
 const CLAIM: &str = include_str!("store/checkpoint_claim.sql");
 const ADVANCE: &str = include_str!("store/checkpoint_advance.sql");
+const MOVE: &str = include_str!("store/checkpoint_move.sql");
 const LIST: &str = include_str!("store/checkpoint_list.sql");
 
 /// How far one projection has applied one lane.
@@ -70,7 +72,7 @@ pub(super) async fn advance(
 ) -> Result<Option<OffsetDateTime>, Error> {
     let client = pool.get().await?;
     let statement = client.prepare_cached(ADVANCE).await?;
-    let epoch = i32::try_from(from.epoch).unwrap_or(i32::MAX);
+    let epoch = as_integer(from.epoch);
     let (from_offset, next_offset) = (as_bigint(from.next_offset), as_bigint(next_offset));
     let row = client
         .query_opt(
@@ -79,6 +81,30 @@ pub(super) async fn advance(
         )
         .await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Moves `from` to another place without having applied the message before it: over a hole that nobody can fill, or into
+/// the next epoch. `None` as in [`advance`].
+pub(super) async fn go_to(
+    pool: &Pool,
+    projection: &str,
+    owner_epoch: i64,
+    from: &Checkpoint,
+    to: Offset,
+) -> Result<Option<Checkpoint>, Error> {
+    let client = pool.get().await?;
+    let statement = client.prepare_cached(MOVE).await?;
+    let (from_epoch, from_offset) = (as_integer(from.epoch), as_bigint(from.next_offset));
+    let (epoch, next_offset) = (as_integer(to.epoch), as_bigint(to.seq));
+    let row = client
+        .query_opt(
+            &statement,
+            &[&projection, &from.lane, &owner_epoch, &from_epoch, &from_offset, &epoch, &next_offset],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let (lane, updated_at) = (from.lane.clone(), row.try_get(0)?);
+    Ok(Some(Checkpoint { lane, epoch: to.epoch, next_offset: to.seq, last_event_id: None, updated_at }))
 }
 
 fn checkpoint(row: &Row) -> Result<Checkpoint, Error> {

@@ -1,5 +1,6 @@
 //! What can go wrong with a lane, in words that say what to do.
 
+use likewise_domain::lane::Offset;
 use uuid::Uuid;
 
 /// A cause from another library.
@@ -84,6 +85,32 @@ pub enum Error {
         /// What to do.
         advice: &'static str,
     },
+    /// The stream of the present epoch was sealed: a repair of the shard began, here or elsewhere.
+    #[error("SEALED: stream {stream} takes no messages any more: a repair of its shard has begun")]
+    Sealed {
+        /// Name of the stream.
+        stream: String,
+    },
+    /// A repair was begun, or the server under the shard is another one than before: what was committed last may be gone.
+    #[error("REPAIR_DUE: the shard of {lane} is being repaired, or its server was replaced")]
+    RepairDue {
+        /// Name of the lane.
+        lane: String,
+    },
+    /// Another server has taken the lane over: it sealed the stream that this database agrees with to its end. The shard
+    /// is marked as moved and takes no changes here.
+    #[error(
+        "SUPERSEDED: stream {stream} agrees with this database to its end and was sealed by another one: the shard serves \
+         elsewhere; point the configuration there, or, if this database is the one to go on with, set the status in its \
+         shard_meta to REPAIRING"
+    )]
+    Superseded {
+        /// Name of the stream.
+        stream: String,
+    },
+    /// The shard was moved to another server.
+    #[error("MOVED: the shard lives on another server now: point the configuration there")]
+    Moved,
     /// The stream ends before the last message that was applied: the broker has lost messages it had acknowledged.
     #[error(
         "REGRESSED: stream {stream} ends at {last} but messages up to {applied} were applied: waiting for its publisher \
@@ -120,6 +147,14 @@ pub enum Error {
         lane: String,
         /// The number due.
         seq: u64,
+    },
+    /// The number is not one of that epoch: the shard had lost its change, and went on in a later epoch.
+    #[error("EPOCH_CHANGED: {lane} goes on in epoch {} from number {}", .next.epoch, .next.seq)]
+    EpochChanged {
+        /// Name of the lane.
+        lane: String,
+        /// Where the next epoch begins.
+        next: Offset,
     },
     /// A message without a readable event id: somebody else publishes into the stream.
     #[error(
@@ -162,6 +197,7 @@ impl Error {
         matches!(
             self,
             Self::LostTail { .. }
+                | Self::Superseded { .. }
                 | Self::ForeignMessage { .. }
                 | Self::OutboxHole { .. }
                 | Self::RetentionGap { .. }

@@ -1,21 +1,32 @@
-//! Statements on the standard tables of a publishing schema: `outbox_publication` and `shard_meta`.
+//! Statements on the standard tables of a publishing schema: `outbox_publication`, `shard_meta` and `lane_epoch`.
 //!
 //! ```sql
 //! create table outbox_publication (from_seq bigint not null, to_seq bigint primary key, stream text not null,
 //!     from_offset bigint not null, acked_at timestamptz not null default now());
 //! create table shard_meta (singleton boolean primary key default true check (singleton),
-//!     epoch int not null default 0, incarnation uuid not null);
+//!     epoch int not null default 0, incarnation uuid not null, status text not null default 'SERVING',
+//!     system_identifier bigint, timeline_id int);
+//! create table lane_epoch (epoch int primary key, first_seq bigint not null, began_at timestamptz not null default now(),
+//!     served_at timestamptz, lost bigint not null default 0, restated bigint not null default 0);
+//! insert into lane_epoch (epoch, first_seq, served_at) values (0, 1, now());
 //! create table lease (name text primary key, owner uuid not null, epoch bigint not null,
 //!     expires_at timestamptz not null);
 //! ```
 
 use deadpool_postgres::Pool;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{IsolationLevel, Row};
 
-use super::{Error, ShardMeta};
+use super::{Error, LaneEpoch, ShardMeta, ShardStatus};
 
 const RECORD: &str = include_str!("store/evidence_record.sql");
 const LAST: &str = include_str!("store/evidence_last.sql");
 const META: &str = include_str!("store/shard_meta.sql");
+const EPOCHS: &str = include_str!("store/epochs.sql");
+const LOCK: &str = include_str!("store/lock.sql");
+const BEGIN: &str = include_str!("store/epoch_begin.sql");
+const END: &str = include_str!("store/epoch_end.sql");
+const MOVED: &str = include_str!("store/shard_moved.sql");
 
 /// Records that `from_seq..=to_seq` are in `stream`; for [`super::Outbox::record_evidence`].
 ///
@@ -38,7 +49,7 @@ pub async fn last_evidence(pool: &Pool) -> Result<u64, Error> {
     Ok(from_bigint(client.query_one(&statement, &[]).await?.try_get(0)?))
 }
 
-/// Epoch and incarnation; for [`super::Outbox::meta`].
+/// What the shard is; for [`super::Outbox::meta`].
 ///
 /// # Errors
 /// When PostgreSQL does not answer or the row is missing.
@@ -46,8 +57,85 @@ pub async fn shard_meta(pool: &Pool) -> Result<ShardMeta, Error> {
     let client = pool.get().await?;
     let statement = client.prepare_cached(META).await?;
     let row = client.query_one(&statement, &[]).await?;
-    let epoch: i32 = row.try_get(0)?;
-    Ok(ShardMeta { epoch: u32::try_from(epoch).unwrap_or(0), incarnation: row.try_get(1)? })
+    let status: &str = row.try_get(3)?;
+    Ok(ShardMeta {
+        epoch: epoch(row.try_get(0)?),
+        incarnation: row.try_get(1)?,
+        first_seq: from_bigint(row.try_get(2)?),
+        status: ShardStatus::parse(status)
+            .ok_or_else(|| Error::outbox("read what the shard is", format!("unknown status {status}")))?,
+        epoch_pending: row.try_get(4)?,
+        server_changed: row.try_get(5)?,
+    })
+}
+
+/// All epochs of a shard, the present one last.
+///
+/// # Errors
+/// When PostgreSQL does not answer.
+pub async fn lane_epochs(pool: &Pool) -> Result<Vec<LaneEpoch>, Error> {
+    let client = pool.get().await?;
+    let statement = client.prepare_cached(EPOCHS).await?;
+    client.query(&statement, &[]).await?.iter().map(lane_epoch).collect()
+}
+
+fn lane_epoch(row: &Row) -> Result<LaneEpoch, Error> {
+    Ok(LaneEpoch {
+        epoch: epoch(row.try_get(0)?),
+        first_seq: from_bigint(row.try_get(1)?),
+        began_at: row.try_get(2)?,
+        served_at: row.try_get(3)?,
+        lost: from_bigint(row.try_get(4)?),
+        restated: from_bigint(row.try_get(5)?),
+    })
+}
+
+/// Opens epoch `to` after `from`: the shard takes no changes until [`end_epoch`]. False when the shard is not in `from`
+/// any more.
+pub(super) async fn begin_epoch(
+    pool: &Pool,
+    lock: (i32, i32),
+    from: u32,
+    to: u32,
+    first_seq: u64,
+    lost: u64,
+) -> Result<bool, Error> {
+    let (from, to) = (as_integer(from), as_integer(to));
+    under_lock(pool, lock, BEGIN, &[&from, &to, &as_bigint(first_seq), &as_bigint(lost)]).await
+}
+
+/// Lets the shard serve in `epoch`, on the server that answers. False when it is not being repaired in that epoch.
+pub(super) async fn end_epoch(pool: &Pool, lock: (i32, i32), epoch: u32, restated: u64) -> Result<bool, Error> {
+    under_lock(pool, lock, END, &[&as_integer(epoch), &as_bigint(restated)]).await
+}
+
+/// Says that the shard lives elsewhere. False when that was known.
+pub(super) async fn give_up_shard(pool: &Pool, lock: (i32, i32), epoch: u32) -> Result<bool, Error> {
+    under_lock(pool, lock, MOVED, &[&as_integer(epoch)]).await
+}
+
+/// Runs one statement under the shard's lock and answers whether it changed anything. The lock is a statement of its own,
+/// so that the next one sees what was committed before it was granted.
+async fn under_lock(
+    pool: &Pool,
+    lock: (i32, i32),
+    statement: &str,
+    parameters: &[&(dyn ToSql + Sync)],
+) -> Result<bool, Error> {
+    let mut client = pool.get().await?;
+    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    transaction.execute(LOCK, &[&lock.0, &lock.1]).await?;
+    let changed = transaction.execute(statement, parameters).await?;
+    transaction.commit().await?;
+    Ok(changed > 0)
+}
+
+fn epoch(stored: i32) -> u32 {
+    u32::try_from(stored).unwrap_or(0)
+}
+
+pub(super) fn as_integer(epoch: u32) -> i32 {
+    i32::try_from(epoch).unwrap_or(i32::MAX)
 }
 
 /// Sequence numbers stay far below 2^63: at a million changes a second they last for 290,000 years.

@@ -21,6 +21,7 @@ pub(super) struct PublisherMetrics {
     pub(super) failures: Counter,
     pub(super) rejections: Counter,
     pub(super) republished: Counter,
+    pub(super) repairs: Counter,
 }
 
 impl PublisherMetrics {
@@ -46,6 +47,7 @@ impl PublisherMetrics {
                 "likewise_lane_messages_lost_by_stream",
                 "Messages the stream lost after it acknowledged them.",
             ),
+            repairs: counter("likewise_lane_repairs", "Repairs of the shard after it lost published commits."),
             labels,
         }
     }
@@ -81,6 +83,7 @@ pub(super) struct ConsumerMetrics {
     seconds: Histogram,
     pub(super) failures: Counter,
     pub(super) filled: Counter,
+    pub(super) passed: Counter,
 }
 
 impl ConsumerMetrics {
@@ -102,6 +105,10 @@ impl ConsumerMetrics {
             ),
             failures: counter("likewise_consumer_failures", "Failures of the consumer, each tried again."),
             filled: counter("likewise_consumer_messages_filled", "Messages the stream lacked, read from the outbox."),
+            passed: counter(
+                "likewise_consumer_messages_passed",
+                "Numbers of a sealed stream that were lost everywhere; what they named was stated again.",
+            ),
             labels,
         }
     }

@@ -5,8 +5,11 @@
 //! effects of everything below it are durable. A crash anywhere, two publishers at once or a broker that restarts
 //! neither loses nor doubles a message. A broker that is down fails nothing but the lag.
 //!
-//! Never: decides what a message means, keeps truth on the broker, sets `Nats-Msg-Id`, or repairs a lost tail (it stops
-//! the lane and says so).
+//! A shard that lost commits which were published (a lost tail) begins a new epoch: the old stream is sealed, everything
+//! named in its lost part is stated again with higher versions, and every consumer applies the old stream to its end
+//! before it opens the new one.
+//!
+//! Never: decides what a message means, keeps truth on the broker, or sets `Nats-Msg-Id`.
 //!
 //! Reading order: [`outbox`] and [`projection`] are what a service supplies; [`publisher`] and [`consumer`] run them;
 //! [`upstream`] is where a consumer reads what a stream lacks;
@@ -36,8 +39,8 @@ pub use checkpoint::{Checkpoint, checkpoints};
 pub use consumer::{Consumer, ConsumerHandle, ConsumerState};
 pub use echo::{Echo, SubscribeError, Touch};
 pub use error::Error;
-pub use evidence::{last_evidence, record_evidence, shard_meta};
-pub use outbox::{Outbox, OutboxMessage, OutboxWatermarks, ShardMeta};
+pub use evidence::{lane_epochs, last_evidence, record_evidence, shard_meta};
+pub use outbox::{LaneEpoch, Outbox, OutboxMessage, OutboxWatermarks, Repair, ShardMeta, ShardStatus};
 pub use projection::{ApplyError, LaneMessage, Projection};
 pub use publisher::{Publisher, PublisherHandle};
 pub use runtime::Runtime;

@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Error, Lane};
+use super::{Error, Lane, LaneMessage};
 
 /// One committed change that waits for publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,33 @@ pub struct OutboxMessage {
     pub created_at: OffsetDateTime,
 }
 
+/// Whether a shard takes changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShardStatus {
+    /// It does.
+    Serving,
+    /// Not before its publisher has repaired it: commits that were published are gone, or may be.
+    Repairing,
+    /// Never again: it lives on another server now.
+    Moved,
+}
+
+impl ShardStatus {
+    /// As the table has it, and watermarks tell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "SERVING",
+            Self::Repairing => "REPAIRING",
+            Self::Moved => "MOVED",
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        [Self::Serving, Self::Repairing, Self::Moved].into_iter().find(|status| status.as_str() == text)
+    }
+}
+
 /// What a shard stores about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardMeta {
@@ -30,6 +58,32 @@ pub struct ShardMeta {
     pub epoch: u32,
     /// Random id of this copy of the shard; the stream's metadata repeats it.
     pub incarnation: Uuid,
+    /// First number of the present epoch's stream: every number below it was published in an older one.
+    pub first_seq: u64,
+    /// Whether it takes changes.
+    pub status: ShardStatus,
+    /// Whether the repair that made the present epoch has not ended.
+    pub epoch_pending: bool,
+    /// Whether the server, or its timeline, is another one than the shard was last known to live on: an asynchronous
+    /// standby was promoted, or a backup was restored.
+    pub server_changed: bool,
+}
+
+/// One epoch of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneEpoch {
+    /// Its number.
+    pub epoch: u32,
+    /// First number of its stream; one above the last number that older epochs and this one have in common.
+    pub first_seq: u64,
+    /// When its repair began, by the database clock.
+    pub began_at: OffsetDateTime,
+    /// When the shard served in it; `None` while it is repaired.
+    pub served_at: Option<OffsetDateTime>,
+    /// Published messages that the facts had lost.
+    pub lost: u64,
+    /// Objects that got a new version because of them.
+    pub restated: u64,
 }
 
 /// Where a shard's outbox stands.
@@ -44,7 +98,8 @@ pub struct OutboxWatermarks {
 }
 
 /// One shard's outbox. The rows are the service's own; evidence, `shard_meta` and `lease` are the standard tables (see
-/// [`super::record_evidence`], [`super::last_evidence`] and [`super::shard_meta`], which implement three of the methods).
+/// [`super::record_evidence`], [`super::last_evidence`] and [`super::shard_meta`], which implement three of the methods), and
+/// `lane_epoch`.
 pub trait Outbox: Send + Sync + 'static {
     /// The lane this outbox feeds.
     fn lane(&self) -> Lane;
@@ -71,4 +126,23 @@ pub trait Outbox: Send + Sync + 'static {
 
     /// Committed and published, as the database has them.
     fn watermarks(&self) -> impl Future<Output = Result<OutboxWatermarks, Error>> + Send;
+
+    /// How the shard is made whole after it lost commits that were published. `None`: its lane then stands still until
+    /// a person has acted.
+    fn repair(&self) -> Option<&dyn Repair> {
+        None
+    }
+}
+
+/// What a service supplies so that its shard can be repaired. The repair itself is the publisher's; it calls this only
+/// while the shard's status is [`ShardStatus::Repairing`].
+pub trait Repair: Send + Sync {
+    /// Advisory transaction lock, class and key, under which everything of the shard is written.
+    fn lock(&self) -> (i32, i32);
+
+    /// Gives every object that `messages` name a new version in `epoch`, above all that was ever published for it: its
+    /// present state again, or that it is gone where the facts have no trace of it. In one transaction, under the
+    /// lock, refused when the shard is not being repaired in that epoch. Said again it only adds versions. Answers how
+    /// many objects that were.
+    fn restate<'a>(&'a self, epoch: u32, messages: &'a [LaneMessage]) -> BoxFuture<'a, Result<u64, Error>>;
 }

@@ -7,6 +7,8 @@
 
 mod attach;
 mod batch;
+mod history;
+mod repair;
 mod resume;
 mod run;
 mod status;
@@ -15,12 +17,13 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use likewise_proto::convert;
-use likewise_proto::lanes::v1::LaneWatermark;
+use likewise_proto::lanes::v1::{LaneEpoch as WireEpoch, LaneWatermark};
 use tokio::sync::Notify;
 
 use self::status::Shared;
+use super::evidence::lane_epochs;
 use super::supervise::supervise;
-use super::{Error, Lane, Outbox, OutboxWatermarks, Runtime, TailSource, WatermarkSource};
+use super::{Error, Lane, LaneEpoch, Outbox, OutboxWatermarks, Runtime, ShardStatus, TailSource, WatermarkSource};
 
 /// Publishers of lanes.
 pub struct Publisher;
@@ -36,7 +39,7 @@ impl Publisher {
             lane: outbox.lane(),
             wake: Arc::clone(&wake),
             shared: Arc::clone(&shared),
-            source: Arc::clone(&outbox) as Arc<dyn Counted>,
+            source: Arc::clone(&outbox) as Arc<dyn Stands>,
             tail: Arc::clone(&outbox) as Arc<dyn TailSource>,
             prefix: runtime.settings.stream_prefix.clone(),
         });
@@ -54,7 +57,7 @@ pub struct PublisherHandle {
     lane: Lane,
     wake: Arc<Notify>,
     shared: Arc<Shared>,
-    source: Arc<dyn Counted>,
+    source: Arc<dyn Stands>,
     tail: Arc<dyn TailSource>,
     prefix: String,
 }
@@ -65,14 +68,24 @@ impl PublisherHandle {
         self.wake.notify_one();
     }
 
+    /// Asks for a new comparison of shard and stream, because the server under the shard may be another one.
+    pub fn doubt(&self) {
+        self.shared.doubt();
+        self.wake.notify_one();
+    }
+
     async fn watermark(&self) -> LaneWatermark {
-        let counted = self.source.counted().await;
+        let stood = self.source.stood().await;
         let status = self.shared.read();
-        let (watermarks, unreadable) = match counted {
-            Ok(watermarks) => (watermarks, None),
+        let (watermarks, shard, unreadable) = match stood {
+            Ok((watermarks, shard, epochs)) => (watermarks, Some((shard, epochs)), None),
             // The database does not answer: what was last known is still true as a lower bound.
-            Err(error) => (status.watermarks, Some(error.chain())),
+            Err(error) => (status.watermarks, None, Some(error.chain())),
         };
+        let (shard_status, epochs) = shard.map_or_else(Default::default, |(shard, epochs)| {
+            let later = epochs.iter().filter(|epoch| epoch.epoch > 0).map(told).collect();
+            (shard.as_str().to_owned(), later)
+        });
         LaneWatermark {
             lane: self.lane.to_string(),
             epoch: u64::from(status.epoch),
@@ -81,7 +94,20 @@ impl PublisherHandle {
             oldest_unpublished_at: watermarks.oldest_unpublished_at.map(convert::timestamp),
             stream: super::stream_name(&self.prefix, &self.lane, status.epoch),
             last_error: unreadable.unwrap_or(status.last_error),
+            status: shard_status,
+            epochs,
         }
+    }
+}
+
+fn told(epoch: &LaneEpoch) -> WireEpoch {
+    WireEpoch {
+        epoch: u64::from(epoch.epoch),
+        first_seq: epoch.first_seq,
+        began_at: Some(convert::timestamp(epoch.began_at)),
+        served_at: epoch.served_at.map(convert::timestamp),
+        lost: epoch.lost,
+        restated: epoch.restated,
     }
 }
 
@@ -95,13 +121,16 @@ impl WatermarkSource for PublisherHandle {
     }
 }
 
-/// [`Outbox::watermarks`] without the type of the outbox.
-trait Counted: Send + Sync {
-    fn counted(&self) -> BoxFuture<'_, Result<OutboxWatermarks, Error>>;
+/// Where a shard stands: watermarks, status, epochs.
+type Stood = (OutboxWatermarks, ShardStatus, Vec<LaneEpoch>);
+
+/// What watermarks tell of an [`Outbox`], without its type.
+trait Stands: Send + Sync {
+    fn stood(&self) -> BoxFuture<'_, Result<Stood, Error>>;
 }
 
-impl<O: Outbox> Counted for O {
-    fn counted(&self) -> BoxFuture<'_, Result<OutboxWatermarks, Error>> {
-        Box::pin(self.watermarks())
+impl<O: Outbox> Stands for O {
+    fn stood(&self) -> BoxFuture<'_, Result<Stood, Error>> {
+        Box::pin(async { Ok((self.watermarks().await?, self.meta().await?.status, lane_epochs(self.pool()).await?)) })
     }
 }

@@ -35,6 +35,8 @@ pub struct LaneSettings {
     pub lease_ttl_ms: u64,
     /// Longest wait for one answer of NATS, in milliseconds.
     pub request_timeout_ms: u64,
+    /// Whether a shard that lost published commits is repaired by its publisher.
+    pub repair_lost_tails: bool,
     /// First pause after a failure, in milliseconds.
     pub retry_ms_min: u64,
     /// Longest pause after a failure, in milliseconds.

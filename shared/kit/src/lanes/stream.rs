@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{
     Config, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy, State, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode, context::GetStreamErrorKind};
+use serde::Deserialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::{Error, Lane, LaneSettings, ShardMeta};
@@ -73,20 +77,84 @@ pub(super) async fn open(jetstream: &Context, name: &str) -> Result<Option<Strea
     }
 }
 
-/// State of the stream as its leader has it now.
-pub(super) async fn state(stream: &Stream) -> Result<State, Error> {
-    Ok(stream.get_info().await.map_err(|error| Error::nats("ask for the stream's state", error))?.state)
+/// Page of stream names.
+#[derive(Deserialize)]
+struct Names {
+    total: usize,
+    #[serde(default)]
+    streams: Option<Vec<String>>,
+}
+
+/// Epochs of which the broker has a stream of this lane, in order.
+pub(super) async fn epochs(jetstream: &Context, prefix: &str, lane: &Lane) -> Result<Vec<u32>, Error> {
+    const DOING: &str = "list the streams of the lane";
+    let filter = format!("{}.{}.{}.*", prefix.to_ascii_lowercase(), lane.class, lane.shard);
+    let (mut epochs, mut seen) = (Vec::new(), 0);
+    loop {
+        let asked = json!({ "offset": seen, "subject": filter });
+        let answer = jetstream.request("STREAM.NAMES", &asked).await.map_err(|error| Error::nats(DOING, error))?;
+        let page: Names = match answer {
+            Response::Ok(page) => page,
+            Response::Err { error } => return Err(Error::nats(DOING, error)),
+        };
+        let names = page.streams.unwrap_or_default();
+        seen += names.len();
+        epochs.extend(names.iter().filter_map(|name| epoch_of(prefix, lane, name)));
+        if names.is_empty() || seen >= page.total {
+            epochs.sort_unstable();
+            return Ok(epochs);
+        }
+    }
+}
+
+/// Epoch in a stream's name; `None` when it is not one of this lane.
+fn epoch_of(prefix: &str, lane: &Lane, name: &str) -> Option<u32> {
+    let (_, epoch) = name.rsplit_once("_E")?;
+    let epoch = epoch.parse().ok()?;
+    (stream_name(prefix, lane, epoch) == name).then_some(epoch)
+}
+
+/// Lets nothing more into a stream, for good. Said again it changes nothing.
+pub(super) async fn seal(jetstream: &Context, stream: &Stream) -> Result<(), Error> {
+    let config = &stream.cached_info().config;
+    if config.sealed {
+        return Ok(());
+    }
+    tracing::warn!(stream = config.name, "sealing the stream");
+    // A sealed stream keeps what it has, so the server takes no age for it.
+    let sealed = Config { sealed: true, max_age: Duration::ZERO, ..config.clone() };
+    jetstream.update_stream(sealed).await.map_err(|error| Error::nats("seal the stream", error))?;
+    Ok(())
+}
+
+/// Refuses a stream that is not this shard's.
+pub(super) fn check_incarnation(found: &Config, expected: Uuid) -> Result<(), Error> {
+    let incarnation = found.metadata.get(INCARNATION).map_or("", String::as_str);
+    if incarnation == expected.to_string() {
+        return Ok(());
+    }
+    Err(Error::ForeignStream { stream: found.name.clone(), found: incarnation.to_owned(), expected })
+}
+
+/// State of the stream as its leader has it now, and whether nothing more can come into it.
+pub(super) async fn state(stream: &Stream) -> Result<(State, bool), Error> {
+    let info = stream.get_info().await.map_err(|error| Error::nats("ask for the stream's state", error))?;
+    Ok((info.state, info.config.sealed))
 }
 
 /// What stands at `seq`, asked of the stream's leader.
 pub(super) async fn at(stream: &Stream, seq: u64) -> Result<Found, Error> {
+    let message = message_at(stream, seq).await?;
+    Ok(message.map_or(Found::Nothing, |message| found_event(Some(&message.headers))))
+}
+
+/// The message at `seq`, asked of the stream's leader; `None` above the end, aged out, or in a hole.
+pub(super) async fn message_at(stream: &Stream, seq: u64) -> Result<Option<StreamMessage>, Error> {
     match stream.get_raw_message(seq).await {
-        Ok(message) => Ok(found_event(Some(&message.headers))),
+        Ok(message) => Ok(Some(message)),
         Err(error) => match error.kind() {
-            LastRawMessageErrorKind::NoMessageFound => Ok(Found::Nothing),
-            LastRawMessageErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
-                Ok(Found::Nothing)
-            }
+            LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            LastRawMessageErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
             _ => Err(Error::nats("read one message of the stream", error)),
         },
     }
@@ -118,7 +186,7 @@ fn config(settings: &LaneSettings, lane: &Lane, meta: ShardMeta, first_sequence:
 }
 
 /// Opens the stream of this shard and epoch; a missing one is created so that its first message gets `first_sequence`.
-/// A stream of another incarnation is refused. Age and copies follow the settings.
+/// A stream of another incarnation, or one that was sealed, is refused. Age and copies follow the settings.
 pub(super) async fn ensure(
     jetstream: &Context,
     settings: &LaneSettings,
@@ -132,7 +200,11 @@ pub(super) async fn ensure(
         return jetstream.create_stream(wanted).await.map_err(|error| Error::nats("create the stream", error));
     };
     let found = &stream.cached_info().config;
-    check(found, &wanted, meta)?;
+    check_incarnation(found, meta.incarnation)?;
+    if found.sealed {
+        return Err(Error::Sealed { stream: found.name.clone() });
+    }
+    check(found, &wanted)?;
     if found.max_age == wanted.max_age && found.num_replicas == wanted.num_replicas {
         return Ok(stream);
     }
@@ -143,15 +215,7 @@ pub(super) async fn ensure(
 }
 
 /// Refuses what would break a promise of lanes.
-fn check(found: &Config, wanted: &Config, meta: ShardMeta) -> Result<(), Error> {
-    let incarnation = found.metadata.get(INCARNATION).map_or("", String::as_str);
-    if incarnation != meta.incarnation.to_string() {
-        return Err(Error::ForeignStream {
-            stream: found.name.clone(),
-            found: incarnation.to_owned(),
-            expected: meta.incarnation,
-        });
-    }
+fn check(found: &Config, wanted: &Config) -> Result<(), Error> {
     let settings = [
         ("subjects", format!("{:?}", found.subjects), format!("{:?}", wanted.subjects)),
         ("storage", format!("{:?}", found.storage), format!("{:?}", wanted.storage)),
@@ -162,7 +226,6 @@ fn check(found: &Config, wanted: &Config, meta: ShardMeta) -> Result<(), Error> 
         ("deny_delete", found.deny_delete.to_string(), wanted.deny_delete.to_string()),
         ("deny_purge", found.deny_purge.to_string(), wanted.deny_purge.to_string()),
         ("allow_atomic", found.allow_atomic_publish.to_string(), wanted.allow_atomic_publish.to_string()),
-        ("sealed", found.sealed.to_string(), wanted.sealed.to_string()),
     ];
     match settings.into_iter().find(|(_, found, expected)| found != expected) {
         None => Ok(()),
@@ -174,6 +237,7 @@ fn check(found: &Config, wanted: &Config, meta: ShardMeta) -> Result<(), Error> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::ShardStatus;
     use super::*;
 
     const LANE: Lane = Lane { class: "rel", shard: 3 };
@@ -190,19 +254,35 @@ mod tests {
     }
 
     #[test]
+    fn epochs_are_read_off_names_of_this_lane_only() {
+        assert_eq!(epoch_of("LW", &LANE, "LW_REL_3_E12"), Some(12));
+        for other in ["LW_REL_3_E", "LW_REL_3_E012", "LW_REL_31_E1", "LW_CONTENT_3_E1", "XLW_REL_3_E1", "LW_REL_3_E-1"]
+        {
+            assert_eq!(epoch_of("LW", &LANE, other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn a_stream_of_another_incarnation_or_another_configuration_is_refused() {
-        let meta = ShardMeta { epoch: 0, incarnation: Uuid::from_u128(1) };
+        let incarnation = Uuid::from_u128(1);
+        let meta = ShardMeta {
+            epoch: 0,
+            incarnation,
+            first_seq: 1,
+            status: ShardStatus::Serving,
+            epoch_pending: false,
+            server_changed: false,
+        };
         let wanted = config(&settings(), &LANE, meta, 1);
-        assert!(check(&wanted, &wanted, meta).is_ok());
-        let other = ShardMeta { epoch: 0, incarnation: Uuid::from_u128(2) };
-        assert!(matches!(check(&wanted, &wanted, other), Err(Error::ForeignStream { .. })));
+        assert!(check(&wanted, &wanted).is_ok() && check_incarnation(&wanted, incarnation).is_ok());
+        assert!(matches!(check_incarnation(&wanted, Uuid::from_u128(2)), Err(Error::ForeignStream { .. })));
         let nameless = Config { metadata: HashMap::new(), ..wanted.clone() };
-        assert!(matches!(check(&nameless, &wanted, meta), Err(Error::ForeignStream { .. })));
+        assert!(matches!(check_incarnation(&nameless, incarnation), Err(Error::ForeignStream { .. })));
         let limited = Config { max_bytes: 1_000, ..wanted.clone() };
-        let refused = check(&limited, &wanted, meta);
+        let refused = check(&limited, &wanted);
         assert!(matches!(refused, Err(Error::StreamMisconfigured { setting: "max_bytes", .. })), "{refused:?}");
         let older = Config { max_age: DAY, num_replicas: 3, ..wanted.clone() };
-        assert!(check(&older, &wanted, meta).is_ok(), "age and copies follow the settings instead");
+        assert!(check(&older, &wanted).is_ok(), "age and copies follow the settings instead");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use likewise_proto::lanes::v1::lane_service_client::LaneServiceClient;
 use likewise_proto::lanes::v1::{SourceMessage, TailSourceRequest};
 use time::OffsetDateTime;
 use tonic::{Request, Status};
+use tonic_types::StatusExt as _;
 use uuid::Uuid;
 
 use super::{Error, Lane, LaneMessage};
@@ -29,7 +30,8 @@ pub trait Upstream: Send + Sync {
     /// Messages of a lane from its outbox: from `from` on, in order and without holes, at least one, at most `limit`.
     ///
     /// # Errors
-    /// [`Error::RetentionGap`] when the outbox begins later; anything else is worth another try.
+    /// [`Error::RetentionGap`] when the outbox begins later, [`Error::EpochChanged`] when `from` is beyond what its epoch has
+    /// in common with the next; anything else is worth another try.
     fn read(&self, lane: Lane, from: Offset, limit: usize) -> BoxFuture<'_, Result<Vec<LaneMessage>, Error>>;
 }
 
@@ -81,8 +83,17 @@ async fn within<T>(call: impl Future<Output = T>) -> Result<T, Error> {
 fn refused(lane: Lane, from: Offset, status: &Status) -> Error {
     match errors::reason(status).as_deref() {
         Some("LOG_EXPIRED") => Error::RetentionGap { lane: lane.to_string(), seq: from.seq },
+        Some("EPOCH_CHANGED") if next_epoch(status).is_some_and(|next| next.epoch > from.epoch) => {
+            Error::EpochChanged { lane: lane.to_string(), next: next_epoch(status).unwrap_or(from) }
+        }
         _ => Error::outbox(READ, clients::failure("publisher", status)),
     }
+}
+
+/// Where the lane goes on, as a refusal tells it.
+fn next_epoch(status: &Status) -> Option<Offset> {
+    let told = status.get_details_error_info()?.metadata;
+    Some(Offset { epoch: told.get("next_epoch")?.parse().ok()?, seq: told.get("first_seq")?.parse().ok()? })
 }
 
 /// A message of the outbox as the stream would have brought it.
@@ -119,5 +130,20 @@ mod tests {
         let expired = errors::refused(tonic::Code::FailedPrecondition, "LOG_EXPIRED", "x");
         assert!(refused(LANE, from, &expired).is_final());
         assert!(!refused(LANE, from, &Status::unavailable("x")).is_final());
+    }
+
+    #[test]
+    fn inv_25_a_refusal_tells_where_the_lane_goes_on() {
+        let from = Offset { epoch: 1, seq: 3 };
+        let told = |epoch: &str| {
+            let told = [("next_epoch", epoch.to_owned()), ("first_seq", "9".to_owned())];
+            errors::refused_with(tonic::Code::FailedPrecondition, "EPOCH_CHANGED", "x", &told)
+        };
+        let next = Offset { epoch: 2, seq: 9 };
+        let changed = refused(LANE, from, &told("2"));
+        assert!(matches!(changed, Error::EpochChanged { next: found, .. } if found == next), "{changed}");
+        for elsewhere in ["1", "junk", ""] {
+            assert!(!matches!(refused(LANE, from, &told(elsewhere)), Error::EpochChanged { .. }), "{elsewhere}");
+        }
     }
 }

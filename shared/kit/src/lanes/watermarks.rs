@@ -5,12 +5,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use likewise_proto::lanes::v1::{ConsumerWatermark, LaneWatermark};
 
-use super::{Error, Outbox, OutboxMessage};
+use super::evidence::lane_epochs;
+use super::{Error, LaneEpoch, Outbox, OutboxMessage};
 
 /// Reads an outbox for somebody who lacks messages of its stream.
 pub trait TailSource: Send + Sync {
-    /// Epoch of the shard.
-    fn epoch(&self) -> BoxFuture<'_, Result<u32, Error>>;
+    /// All epochs of the shard, the present one last.
+    fn epochs(&self) -> BoxFuture<'_, Result<Vec<LaneEpoch>, Error>>;
     /// Highest committed number.
     fn committed(&self) -> BoxFuture<'_, Result<u64, Error>>;
     /// Messages after `seq`, in order, at most `limit`.
@@ -18,8 +19,8 @@ pub trait TailSource: Send + Sync {
 }
 
 impl<O: Outbox> TailSource for O {
-    fn epoch(&self) -> BoxFuture<'_, Result<u32, Error>> {
-        Box::pin(async { Ok(self.meta().await?.epoch) })
+    fn epochs(&self) -> BoxFuture<'_, Result<Vec<LaneEpoch>, Error>> {
+        Box::pin(lane_epochs(self.pool()))
     }
 
     fn committed(&self) -> BoxFuture<'_, Result<u64, Error>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use likewise_domain::lane::Offset;
 use likewise_proto::convert::timestamp;
 use likewise_proto::lanes::v1::lane_service_server::LaneService;
 use likewise_proto::lanes::v1::{
@@ -14,7 +15,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::auth::{self, Role};
 use crate::errors;
-use crate::lanes::{Error, OutboxMessage, TailSource, WatermarkSource};
+use crate::lanes::{Error, LaneEpoch, OutboxMessage, TailSource, WatermarkSource};
 
 /// Messages in one answer, and answers that wait for a slow reader.
 const PART: usize = 500;
@@ -43,15 +44,14 @@ fn away(error: &Error) -> Status {
     errors::unavailable("outbox", RETRY_AFTER)
 }
 
-/// Sends what is committed now, from `from` on.
+/// Sends what is committed now, from `from` on, and belongs to its epoch.
 async fn send(
     source: &dyn TailSource,
-    from: u64,
-    epoch: u64,
+    from: Offset,
     parts: &mpsc::Sender<Result<TailSourceResponse, Status>>,
 ) -> Result<(), Status> {
     let committed = source.committed().await.map_err(|error| away(&error))?;
-    let mut next = from;
+    let mut next = from.seq;
     while next <= committed {
         let rows = source.after(next - 1, PART).await.map_err(|error| away(&error))?;
         // Numbers have no holes; what begins later has lost its beginning.
@@ -61,11 +61,10 @@ async fn send(
             let first = [("first_seq", first.to_string())];
             return Err(errors::refused_with(Code::FailedPrecondition, "LOG_EXPIRED", message, &first));
         }
-        if u64::from(source.epoch().await.map_err(|error| away(&error))?) != epoch {
-            return Err(epoch_changed());
-        }
+        // Asked after the rows were read: a repair that begins now changes nothing about them.
+        let last = last(source, Offset { seq: next, ..from }).await?.min(committed);
         next = rows.last().map_or(next, |row| row.seq + 1);
-        let messages = rows.into_iter().filter(|row| row.seq <= committed).map(wire).collect();
+        let messages = rows.into_iter().filter(|row| row.seq <= last).map(wire).collect();
         if parts.send(Ok(TailSourceResponse { messages })).await.is_err() {
             return Ok(());
         }
@@ -73,8 +72,30 @@ async fn send(
     Ok(())
 }
 
-fn epoch_changed() -> Status {
-    errors::refused(Code::FailedPrecondition, "EPOCH_CHANGED", "the number belongs to another epoch of the lane")
+/// Last number that the outbox shares with the epoch of `from`; refused when that is before `from`.
+async fn last(source: &dyn TailSource, from: Offset) -> Result<u64, Status> {
+    let epochs = source.epochs().await.map_err(|error| away(&error))?;
+    shared(&epochs, from).map_err(|next| {
+        let message = "the number belongs to another epoch of the lane";
+        let told = next.map(|next| [("next_epoch", next.epoch.to_string()), ("first_seq", next.seq.to_string())]);
+        let told = told.as_ref().map_or(&[][..], |told| &told[..]);
+        errors::refused_with(Code::FailedPrecondition, "EPOCH_CHANGED", message, told)
+    })
+}
+
+/// Last number up to which the outbox holds what was published in the epoch of `from`; without an end for the present epoch.
+/// `Err` with the beginning of the next epoch when `from` is past that, and with nothing for an epoch that is not known yet.
+fn shared(epochs: &[LaneEpoch], from: Offset) -> Result<u64, Option<Offset>> {
+    // One of the past may be missing here: the database lost the record of its repair, but not its stream.
+    if epochs.iter().all(|known| known.epoch < from.epoch) {
+        return Err(None);
+    }
+    let later = epochs.iter().filter(|known| known.epoch > from.epoch);
+    let first = later.clone().map(|known| known.first_seq).min().unwrap_or(u64::MAX);
+    if from.seq < first {
+        return Ok(first - 1);
+    }
+    Err(later.min_by_key(|known| known.epoch).map(|next| Offset { epoch: next.epoch, seq: next.first_seq }))
 }
 
 fn wire(row: OutboxMessage) -> SourceMessage {
@@ -113,17 +134,44 @@ impl LaneService for Lanes {
         let source = self.sources.iter().find_map(|source| source.tail(&lane)).ok_or_else(|| {
             errors::refused(Code::NotFound, "LANE_NOT_FOUND", "this process publishes no lane of that name")
         })?;
-        if u64::from(source.epoch().await.map_err(|error| away(&error))?) != epoch {
-            return Err(epoch_changed());
-        }
+        let from = Offset { epoch: u32::try_from(epoch).unwrap_or(u32::MAX), seq: from_seq };
+        last(&*source, from).await?;
         let room = Arc::clone(&self.room).try_acquire_owned().map_err(|_| errors::overloaded(RETRY_AFTER))?;
         let (parts, outgoing) = mpsc::channel(AHEAD);
         tokio::spawn(async move {
             let _room = room;
-            if let Err(status) = send(&*source, from_seq, epoch, &parts).await {
+            if let Err(status) = send(&*source, from, &parts).await {
                 let _ = parts.send(Err(status)).await;
             }
         });
         Ok(Response::new(ReceiverStream::new(outgoing)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    #[test]
+    fn inv_25_an_epoch_is_told_what_it_has_in_common_with_all_that_came_after() {
+        let epoch = |epoch, first_seq| LaneEpoch {
+            epoch,
+            first_seq,
+            began_at: OffsetDateTime::UNIX_EPOCH,
+            served_at: None,
+            lost: 0,
+            restated: 0,
+        };
+        let epochs = [epoch(0, 1), epoch(1, 81), epoch(3, 61)];
+        let ask = |epoch, seq| shared(&epochs, Offset { epoch, seq });
+        assert_eq!(ask(0, 5), Ok(60), "the second repair found less than the first");
+        assert_eq!(ask(1, 60), Ok(60));
+        assert_eq!(ask(3, 61), Ok(u64::MAX - 1));
+        assert_eq!(ask(0, 61), Err(Some(Offset { epoch: 1, seq: 81 })));
+        assert_eq!(ask(1, 81), Err(Some(Offset { epoch: 3, seq: 61 })));
+        assert_eq!(ask(2, 60), Ok(60), "its record was lost");
+        assert_eq!(ask(4, 5), Err(None), "a backup that does not know it yet");
     }
 }

@@ -5,6 +5,8 @@ mod consumer;
 mod crash;
 mod holes;
 mod lease;
+mod lost_tail;
+mod objects;
 mod publisher;
 mod toy;
 mod world;

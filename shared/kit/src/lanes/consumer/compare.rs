@@ -15,15 +15,30 @@ pub(super) struct Ends {
     pub(super) last: u64,
     /// What stands at the number applied last.
     pub(super) applied: Found,
+    /// Nothing more comes into it: the shard goes on in a later epoch.
+    pub(super) sealed: bool,
+}
+
+/// What there is to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This stream.
+    Here,
+    /// The stream of the next epoch: of this one everything has been applied.
+    NextEpoch,
 }
 
 pub(super) const REPAIR: &str = "the lane was published again with other messages than the ones applied; repair the shard, then \
                       the projection";
 
 /// Accepts a stream from which `next_offset` can be read next, after the message `last_event_id`.
-pub(super) fn compare(ends: &Ends, next_offset: u64, last_event_id: Option<Uuid>) -> Result<(), Error> {
+pub(super) fn compare(ends: &Ends, next_offset: u64, last_event_id: Option<Uuid>) -> Result<Next, Error> {
     let applied = next_offset - 1;
     if ends.last < applied {
+        // A sealed stream never gets its end again, and what it held there was lost or stands in the next.
+        if ends.sealed {
+            return Ok(Next::NextEpoch);
+        }
         return Err(Error::Regressed { stream: ends.stream.clone(), last: ends.last, applied });
     }
     let found = match (&ends.applied, last_event_id) {
@@ -41,10 +56,13 @@ pub(super) fn compare(ends: &Ends, next_offset: u64, last_event_id: Option<Uuid>
             advice: REPAIR,
         });
     }
+    if ends.sealed && ends.last == applied {
+        return Ok(Next::NextEpoch);
+    }
     if ends.first > next_offset {
         return Err(Error::Gap { stream: ends.stream.clone(), from: next_offset, to: ends.first - 1 });
     }
-    Ok(())
+    Ok(Next::Here)
 }
 
 #[cfg(test)]
@@ -55,9 +73,25 @@ mod tests {
     const B: Uuid = Uuid::from_u128(2);
 
     fn check(first: u64, last: u64, applied: Found, next_offset: u64, last_event_id: Option<Uuid>) -> String {
-        let ends = Ends { stream: "S".to_owned(), first, last, applied };
+        told(false, first, last, applied, next_offset, last_event_id)
+    }
+
+    fn sealed(last: u64, applied: Found, next_offset: u64, last_event_id: Option<Uuid>) -> String {
+        told(true, 1, last, applied, next_offset, last_event_id)
+    }
+
+    fn told(
+        sealed: bool,
+        first: u64,
+        last: u64,
+        applied: Found,
+        next_offset: u64,
+        last_event_id: Option<Uuid>,
+    ) -> String {
+        let ends = Ends { stream: "S".to_owned(), first, last, applied, sealed };
         match compare(&ends, next_offset, last_event_id) {
-            Ok(()) => "GO_ON".to_owned(),
+            Ok(Next::Here) => "GO_ON".to_owned(),
+            Ok(Next::NextEpoch) => "NEXT_EPOCH".to_owned(),
             Err(error) => error.to_string().split(':').next().expect("a word").to_owned(),
         }
     }
@@ -76,6 +110,17 @@ mod tests {
     fn case_40_a_shorter_stream_is_waited_for() {
         assert_eq!(check(1, 4, Found::Nothing, 6, Some(A)), "REGRESSED");
         assert_eq!(check(1, 0, Found::Nothing, 6, Some(A)), "REGRESSED");
+    }
+
+    #[test]
+    fn inv_25_a_sealed_stream_is_left_once_all_of_it_was_applied() {
+        assert_eq!(sealed(9, Found::Event(A), 6, Some(A)), "GO_ON");
+        assert_eq!(sealed(5, Found::Event(A), 6, Some(A)), "NEXT_EPOCH");
+        assert_eq!(sealed(5, Found::Nothing, 6, None), "NEXT_EPOCH");
+        assert_eq!(sealed(0, Found::Nothing, 1, None), "NEXT_EPOCH", "it never had a message");
+        assert_eq!(sealed(4, Found::Nothing, 6, Some(A)), "NEXT_EPOCH", "shorter for good");
+        assert_eq!(sealed(5, Found::Event(B), 6, Some(A)), "LOST_TAIL");
+        assert_eq!(told(true, 7, 9, Found::Nothing, 6, Some(A)), "GAP", "the rest of it is applied first");
     }
 
     #[test]

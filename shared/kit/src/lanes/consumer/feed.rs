@@ -12,18 +12,23 @@ use super::super::backoff::Backoff;
 use super::super::checkpoint::{Checkpoint, advance};
 use super::super::stream::{Found, at};
 use super::super::{ApplyError, Error, LaneMessage, Projection};
+use super::compare::{Next, compare};
 use super::pull::{Pulled, Puller};
 use super::run::{Run, ends};
 use crate::crash_point;
 
 /// How often the loop looks whether the connection is still the one on which it asked.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long nothing comes before the stream is looked at: it may have been sealed, or have become another one.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Why the loop ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// Something failed: attach again after a pause.
     Failed(Error),
+    /// Everything of the stream was applied, and nothing more comes: go on in the next epoch.
+    NextEpoch,
     /// A newer owner was seen: take the lease again.
     Fenced,
     /// The process stops.
@@ -47,6 +52,8 @@ pub(super) struct Feed<'a, P> {
     stream_last: u64,
     received: Vec<LaneMessage>,
     bytes: usize,
+    /// When something came, or the stream was looked at.
+    quiet_since: Instant,
     /// Once set, nothing more is received; what was received before it is still applied.
     end: Option<End>,
 }
@@ -55,7 +62,8 @@ impl<'a, P: Projection> Feed<'a, P> {
     pub(super) fn new(run: &'a Run<P>, stream: &'a Stream, owner_epoch: i64, checkpoint: &Checkpoint) -> Self {
         let (due, stream_last) = (checkpoint.next_offset, stream.cached_info().state.last_sequence);
         run.metrics.at(due, stream_last);
-        Self { run, stream, owner_epoch, due, stream_last, received: Vec::new(), bytes: 0, end: None }
+        let (received, quiet_since) = (Vec::new(), Instant::now());
+        Self { run, stream, owner_epoch, due, stream_last, received, bytes: 0, quiet_since, end: None }
     }
 
     /// Runs until something ends it.
@@ -98,6 +106,8 @@ impl<'a, P: Projection> Feed<'a, P> {
                         self.end = Some(Error::Disconnected.into());
                     } else if let Err(error) = self.run.runtime.check_connected() {
                         self.end = Some(error.into());
+                    } else if checkpoint.is_some() && self.quiet_since.elapsed() >= QUIET {
+                        self.end = self.compare().await.err();
                     }
                 }
             }
@@ -115,9 +125,7 @@ impl<'a, P: Projection> Feed<'a, P> {
     async fn take(&mut self, pulled: Result<Pulled, Error>) {
         let taken = match pulled {
             Ok(Pulled::Message(message, pending)) => self.receive(message, pending).await,
-            // Nothing came for a while: the stream may have become another one meanwhile.
-            Ok(Pulled::Ended(true)) => self.compare().await,
-            Ok(Pulled::Ended(false)) => Ok(()),
+            Ok(Pulled::Ended) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = taken {
@@ -128,6 +136,7 @@ impl<'a, P: Projection> Feed<'a, P> {
     /// Takes a message that continues the lane without a hole; anything else ends the loop.
     async fn receive(&mut self, message: LaneMessage, pending: u64) -> Result<(), Error> {
         let seq = message.offset.seq;
+        self.quiet_since = Instant::now();
         if seq == self.due {
             self.due += 1;
             self.bytes += message.payload.len();
@@ -143,11 +152,16 @@ impl<'a, P: Projection> Feed<'a, P> {
         Err(Error::nats("read the stream in order", format!("number {seq} came where {} was due", self.due)))
     }
 
-    async fn compare(&self) -> Result<(), Error> {
+    /// Compares again while nothing comes.
+    async fn compare(&mut self) -> Result<(), End> {
+        self.quiet_since = Instant::now();
         match self.run.shared.read().checkpoint {
             Some(checkpoint) if checkpoint.next_offset == self.due => {
                 let ends = ends(self.stream, checkpoint.next_offset).await?;
-                super::compare::compare(&ends, checkpoint.next_offset, checkpoint.last_event_id)
+                match compare(&ends, checkpoint.next_offset, checkpoint.last_event_id)? {
+                    Next::Here => Ok(()),
+                    Next::NextEpoch => Err(End::NextEpoch),
+                }
             }
             _ => Ok(()),
         }

@@ -27,8 +27,8 @@ const CREATE: &str = "create a consumer on the stream";
 pub(super) enum Pulled {
     /// A message, and how many more the broker had for us when it sent it.
     Message(LaneMessage, u64),
-    /// The request is over; another may be sent. True when it brought nothing.
-    Ended(bool),
+    /// The request is over; another may be sent.
+    Ended,
 }
 
 /// A consumer on the broker and the request that is out.
@@ -109,7 +109,7 @@ impl Puller {
         };
         if request.left == 0 {
             self.request = None;
-            return Ok(Pulled::Ended(false));
+            return Ok(Pulled::Ended);
         }
         let received = tokio::select! {
             biased;
@@ -150,11 +150,9 @@ impl Puller {
     fn ended(&mut self, status: StatusCode, description: &str) -> Result<Pulled, Error> {
         let nothing = self.request.take().is_some_and(|request| request.left == request.asked);
         match status {
-            StatusCode::TIMEOUT | StatusCode::NOT_FOUND => Ok(Pulled::Ended(nothing)),
-            StatusCode::REQUEST_TERMINATED if description.eq_ignore_ascii_case("batch completed") => {
-                Ok(Pulled::Ended(false))
-            }
-            StatusCode::REQUEST_TERMINATED if is_too_large(description) && !nothing => Ok(Pulled::Ended(false)),
+            StatusCode::TIMEOUT | StatusCode::NOT_FOUND => Ok(Pulled::Ended),
+            StatusCode::REQUEST_TERMINATED if description.eq_ignore_ascii_case("batch completed") => Ok(Pulled::Ended),
+            StatusCode::REQUEST_TERMINATED if is_too_large(description) && !nothing => Ok(Pulled::Ended),
             StatusCode::REQUEST_TERMINATED if is_too_large(description) => Err(Error::nats(
                 "wait for messages",
                 "one message is larger than lanes.consume_bytes: raise that setting",

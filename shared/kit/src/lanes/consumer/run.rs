@@ -9,7 +9,7 @@ use deadpool_postgres::Pool;
 use likewise_domain::lane::Offset;
 use uuid::Uuid;
 
-use super::compare::{Ends, compare};
+use super::compare::{Ends, Next, compare};
 use super::feed::{End, Feed};
 use super::pull::Puller;
 use super::status::{ConsumerState, Shared};
@@ -33,7 +33,7 @@ pub(super) struct Run<P> {
     pub(super) name: String,
     pub(super) shared: Arc<Shared>,
     pub(super) metrics: ConsumerMetrics,
-    jetstream: jetstream::Context,
+    pub(super) jetstream: jetstream::Context,
 }
 
 impl<P: Projection> Run<P> {
@@ -91,11 +91,19 @@ impl<P: Projection> Run<P> {
                     tracing::info!(projection = self.name, lane = %self.lane, owner_epoch, "fenced by a newer owner");
                     return backoff.pause().await;
                 }
-                End::Failed(error) => {
-                    let error = match self.filled(owner_epoch, error).await {
+                end => {
+                    let error = match self.mended(owner_epoch, end).await {
                         Ok(()) => continue,
                         Err(End::Stopped) => return,
                         Err(End::Fenced) => return backoff.pause().await,
+                        Err(End::NextEpoch) => {
+                            // Its publisher is still repairing the shard.
+                            self.shared.enter(ConsumerState::Waiting);
+                            tokio::select! {
+                                () = stop.cancelled() => return,
+                                () = tokio::time::sleep(LOOK) => continue,
+                            }
+                        }
                         Err(End::Failed(error)) => error,
                     };
                     self.metrics.failures.inc();
@@ -117,10 +125,17 @@ impl<P: Projection> Run<P> {
     }
 
     /// Mends what ended the loop, where that is possible without a pause.
-    async fn filled(&self, owner_epoch: i64, error: Error) -> Result<(), End> {
-        match error {
-            Error::Gap { to, .. } => self.fill(owner_epoch, to, error).await,
-            error => Err(error.into()),
+    async fn mended(&self, owner_epoch: i64, end: End) -> Result<(), End> {
+        let mended = async {
+            match end {
+                End::Failed(Error::Gap { to, .. }) => self.pass_hole(owner_epoch, to, end).await,
+                End::NextEpoch => self.succeed(owner_epoch).await,
+                end => Err(end),
+            }
+        };
+        tokio::select! {
+            () = self.runtime.stop.cancelled() => Err(End::Stopped),
+            mended = mended => mended,
         }
     }
 
@@ -155,20 +170,27 @@ impl<P: Projection> Run<P> {
         self.shared.at(&checkpoint);
         let stream = self.stream(checkpoint.epoch).await?;
         let ends = ends(&stream, checkpoint.next_offset).await?;
-        compare(&ends, checkpoint.next_offset, checkpoint.last_event_id)?;
+        match compare(&ends, checkpoint.next_offset, checkpoint.last_event_id)? {
+            Next::Here => {}
+            Next::NextEpoch => return Err(End::NextEpoch),
+        }
         let from = Offset { epoch: checkpoint.epoch, seq: checkpoint.next_offset };
         let description = format!("{} {}", self.name, self.lane);
         let puller = Puller::create(&self.runtime, &self.jetstream, &stream, self.lane, from, description).await?;
         Ok((stream, checkpoint, puller))
     }
 
-    /// Opens the stream, waiting for its publisher to create it. Only its publisher may.
-    async fn stream(&self, epoch: u32) -> Result<Stream, Error> {
+    /// Opens the stream, waiting for its publisher to create it. Only its publisher may, and does not when the shard goes
+    /// on in a later epoch.
+    async fn stream(&self, epoch: u32) -> Result<Stream, End> {
         let name = stream_name(&self.runtime.settings.stream_prefix, &self.lane, epoch);
         loop {
             self.runtime.wait_connected().await?;
             if let Some(stream) = open(&self.jetstream, &name).await? {
                 return Ok(stream);
+            }
+            if self.successor(epoch).await?.is_some() {
+                return Err(End::NextEpoch);
             }
             self.shared.enter(ConsumerState::Waiting);
             tokio::time::sleep(LOOK).await;
@@ -178,7 +200,7 @@ impl<P: Projection> Run<P> {
 
 /// The stream as its leader has it, with the message before `next_offset`.
 pub(super) async fn ends(stream: &Stream, next_offset: u64) -> Result<Ends, Error> {
-    let state = state(stream).await?;
+    let (state, sealed) = state(stream).await?;
     let applied = match next_offset {
         0 | 1 => Found::Nothing,
         next if state.last_sequence < next - 1 => Found::Nothing,
@@ -189,5 +211,6 @@ pub(super) async fn ends(stream: &Stream, next_offset: u64) -> Result<Ends, Erro
         first: state.first_sequence,
         last: state.last_sequence,
         applied,
+        sealed,
     })
 }

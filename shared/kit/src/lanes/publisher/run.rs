@@ -25,17 +25,17 @@ use crate::lease::Lease;
 const BATCHES_AHEAD_OF_EVIDENCE: usize = 8;
 /// How often the gauges of a lane are brought up to date.
 const OBSERVE: Duration = Duration::from_secs(5);
-/// How long a publisher with nothing to do trusts that the stream is still as it left it.
-const TRUST: Duration = Duration::from_secs(30);
+/// How long a publisher with nothing to do trusts that shard and stream are still as it left them.
+const TRUST: Duration = Duration::from_secs(10);
 
 /// One publisher.
 pub(super) struct Run<O> {
-    runtime: Runtime,
-    jetstream: jetstream::Context,
-    outbox: Arc<O>,
+    pub(super) runtime: Runtime,
+    pub(super) jetstream: jetstream::Context,
+    pub(super) outbox: Arc<O>,
     wake: Arc<Notify>,
     shared: Arc<Shared>,
-    metrics: PublisherMetrics,
+    pub(super) metrics: PublisherMetrics,
     owner: Uuid,
 }
 
@@ -100,7 +100,14 @@ impl<O: Outbox> Run<O> {
     /// Attaches and publishes for as long as it is let.
     async fn work(&self, backoff: &mut Backoff) {
         loop {
-            match self.attached(backoff).await {
+            let mut end = self.attached(backoff).await;
+            if let Err(error) = &end
+                && self.repairs(error)
+            {
+                self.shared.failed(self.outbox.lane(), error);
+                end = self.repair().await;
+            }
+            match end {
                 // Nothing is wrong, but where the stream ends has to be asked again.
                 Ok(()) => backoff.pause().await,
                 Err(error) => {
@@ -150,7 +157,8 @@ impl<O: Outbox> Run<O> {
             if rows.is_empty() {
                 self.idle().await;
                 // On a new connection the broker may be one that has lost the end of the stream.
-                if self.runtime.connections() != connections || trusted_at.elapsed() > TRUST {
+                let doubted = self.shared.take_doubt();
+                if doubted || self.runtime.connections() != connections || trusted_at.elapsed() > TRUST {
                     return Ok(());
                 }
                 rows = self.read(attached, position).await?;

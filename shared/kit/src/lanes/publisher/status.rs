@@ -1,5 +1,6 @@
 //! What a publisher tells about itself.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::{Error, Lane, OutboxWatermarks};
@@ -17,18 +18,31 @@ pub(super) struct Status {
 
 /// Status shared between the publisher and its handle.
 #[derive(Debug)]
-pub(super) struct Shared(Mutex<Status>);
+pub(super) struct Shared {
+    status: Mutex<Status>,
+    doubted: AtomicBool,
+}
 
 impl Default for Shared {
     fn default() -> Self {
         let watermarks = OutboxWatermarks { committed_seq: 0, published_seq: 0, oldest_unpublished_at: None };
-        Self(Mutex::new(Status { epoch: 0, last_error: String::new(), watermarks }))
+        let status = Mutex::new(Status { epoch: 0, last_error: String::new(), watermarks });
+        Self { status, doubted: AtomicBool::new(false) }
     }
 }
 
 impl Shared {
     pub(super) fn read(&self) -> Status {
         self.lock().clone()
+    }
+
+    /// Somebody has reason to think that shard and stream are not as the publisher left them.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Release);
+    }
+
+    pub(super) fn take_doubt(&self) -> bool {
+        self.doubted.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn attached(&self, epoch: u32) {
@@ -71,6 +85,6 @@ impl Shared {
 
     /// Nothing inside panics while it holds the lock, so a poisoned one is as good as any.
     fn lock(&self) -> MutexGuard<'_, Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

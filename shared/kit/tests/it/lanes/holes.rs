@@ -101,10 +101,9 @@ async fn an_outbox_that_does_not_continue_what_was_applied_fills_nothing() {
     );
 }
 
-/// Block files of the only stream in a broker's store, by number.
-fn blocks(store: &Path) -> Vec<PathBuf> {
-    let streams = store.join("jetstream/$G/streams");
-    let stream = fs::read_dir(&streams).expect("streams").next().expect("one").expect("readable").path();
+/// Block files of a stream in a broker's store, by number.
+pub(super) fn blocks(store: &Path, stream: &str) -> Vec<PathBuf> {
+    let stream = store.join("jetstream/$G/streams").join(stream);
     let number =
         |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u32>().ok());
     let files = fs::read_dir(stream.join("msgs")).expect("messages").map(|file| file.expect("readable").path());
@@ -130,7 +129,7 @@ async fn case_40_blocks_cut_out_of_a_stream_are_read_from_the_outbox() {
     world.wait_published(800).await;
     stack.nats().stop();
     let store = stack.address().folder.join("nats/store");
-    let found = blocks(&store);
+    let found = blocks(&store, &world.stream_name());
     assert!(found.len() >= 4, "{found:?}");
     for block in [&found[0], &found[2]] {
         fs::remove_file(block).expect("removed");

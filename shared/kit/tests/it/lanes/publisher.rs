@@ -59,7 +59,12 @@ async fn the_stream_keeps_everything_until_it_is_old() {
 async fn case_08_two_publishers_at_once_publish_everything_once() {
     let mut world = World::new().await;
     world.settings.publish_batch = 7;
-    world.execute("create schema rival; create table rival.lease (like public.lease including all)").await;
+    world
+        .execute(
+            "create schema rival; create table rival.lease (like public.lease including all);
+             create view rival.lane_epoch as select * from public.lane_epoch",
+        )
+        .await;
     let (one, two) = (world.process().await, world.process().await);
     let handles = [one.publish(), two.publish_with_lease_in("rival")];
     let (consumer, _projection) = one.consume();

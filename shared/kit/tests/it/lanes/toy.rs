@@ -26,7 +26,11 @@ pub(super) const TABLES: &str = "
     create table outbox_publication (from_seq bigint not null, to_seq bigint primary key, stream text not null,
         from_offset bigint not null, acked_at timestamptz not null default now());
     create table shard_meta (singleton boolean primary key default true check (singleton),
-        epoch int not null default 0, incarnation uuid not null);
+        epoch int not null default 0, incarnation uuid not null,
+        status text not null default 'SERVING', system_identifier bigint, timeline_id int);
+    create table lane_epoch (epoch int primary key, first_seq bigint not null,
+        began_at timestamptz not null default clock_timestamp(), served_at timestamptz, lost bigint not null default 0,
+        restated bigint not null default 0);
     create table lease (name text primary key, owner uuid not null, epoch bigint not null,
         expires_at timestamptz not null);
     create table consumer_checkpoint (projection text, lane text, epoch int not null, next_offset bigint not null,
@@ -34,7 +38,8 @@ pub(super) const TABLES: &str = "
         primary key (projection, lane));
     create table applied (seq bigint primary key, event_id uuid not null, payload bytea not null, times int not null);
     create table fence (lane text primary key, owner_epoch bigint not null);
-    insert into shard_meta (incarnation) values (gen_random_uuid());";
+    insert into shard_meta (incarnation) values (gen_random_uuid());
+    insert into lane_epoch (epoch, first_seq, served_at) values (0, 1, now());";
 
 /// An outbox of rows `seq, event_id, payload`.
 pub(super) struct ToyOutbox {

@@ -191,7 +191,7 @@ impl Process {
 
     /// Keeps the lease in another schema, so that rivals do not see it.
     pub(super) fn publish_with_lease_in(&self, schema: &str) -> Arc<PublisherHandle> {
-        let _entered = self.threads.as_ref().expect("alive").enter();
+        let _entered = self.enter();
         let outbox = ToyOutbox { rows: self.pool.clone(), pool: pool(&self.dsn, schema) };
         Publisher::spawn(self.runtime.clone(), Arc::new(outbox))
     }
@@ -209,10 +209,15 @@ impl Process {
     }
 
     pub(super) fn consume_with(&self, projection: ToyProjection) -> (Arc<ConsumerHandle>, Arc<ToyProjection>) {
-        let _entered = self.threads.as_ref().expect("alive").enter();
+        let _entered = self.enter();
         let projection = Arc::new(projection);
         let handle = Consumer::spawn(self.runtime.clone(), self.pool.clone(), LANE, Arc::clone(&projection));
         (handle, projection)
+    }
+
+    /// What is spawned while this lives runs in the process.
+    pub(super) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.threads.as_ref().expect("alive").enter()
     }
 
     /// Ends in order.

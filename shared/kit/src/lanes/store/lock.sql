@@ -1,0 +1,2 @@
+-- lanes.lock: the shard's lock, for the transaction
+select pg_advisory_xact_lock($1, $2)
