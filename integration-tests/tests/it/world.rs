@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use likewise_devstack::{Line, Process, Stack, TestConfig, TestStack};
+use likewise_devstack::{DevKeys, Line, Process, Stack, TestConfig, TestStack};
 use likewise_proto::command::v1 as command;
 use likewise_proto::command::v1::like_command_service_client::LikeCommandServiceClient;
 use likewise_proto::content::v1 as content;
@@ -71,6 +71,8 @@ pub struct World {
     pub config: TestConfig,
     pub process: Process,
     channel: Channel,
+    /// The relations live on the second server, and everything else on the first.
+    facts_apart: bool,
 }
 
 impl World {
@@ -85,7 +87,7 @@ impl World {
         let (line, dsn) = detour(config.database.dsn()).await;
         let process = started(&config, &[("LIKEWISE__POSTGRES__SERVERS__MAIN", &dsn)]).await;
         let channel = connect(&process);
-        (Self { config, process, channel }, line)
+        (Self { config, process, channel, facts_apart: false }, line)
     }
 
     /// Starts the process on lines to its stores that can misbehave.
@@ -101,7 +103,7 @@ impl World {
         ];
         let process = started(&config, &detours).await;
         let channel = connect(&process);
-        (Self { config, process, channel }, Lines { postgres, nats, redis })
+        (Self { config, process, channel, facts_apart: false }, Lines { postgres, nats, redis })
     }
 
     /// Starts the process with settings of its own, in the environment's notation.
@@ -109,7 +111,7 @@ impl World {
         let config = config().await;
         let process = started(&config, environment).await;
         let channel = connect(&process);
-        Self { config, process, channel }
+        Self { config, process, channel, facts_apart: false }
     }
 
     /// Starts the process on a stack of the test's own, whose keys sign its tokens.
@@ -117,7 +119,13 @@ impl World {
         let config = TestStack::of(stack).config().await;
         let process = started(&config, environment).await;
         let channel = connect(&process);
-        Self { config, process, channel }
+        Self { config, process, channel, facts_apart: false }
+    }
+
+    /// The same with the relations on the second server of the stack, and everything else on the first.
+    pub async fn start_with_facts_apart(stack: &Stack) -> Self {
+        let apart = [("LIKEWISE__COMMAND__SHARD_SERVERS", "[\"second\"]")];
+        Self { facts_apart: true, ..Self::start_on(stack, &apart).await }
     }
 
     /// Ends the process with SIGKILL, if it is still there, and starts another on the same stores.
@@ -140,7 +148,7 @@ impl World {
 
     /// A user whose account is open.
     pub async fn user(&self, name: &str) -> Caller {
-        let caller = self.with_token(name, Some(&TestStack::get().keys().mint_user(name)));
+        let caller = self.with_token(name, Some(&self.keys().mint_user(name)));
         caller.register().await;
         caller
     }
@@ -166,17 +174,22 @@ impl World {
             .expect("the video is created");
     }
 
+    /// Keys that sign the tokens of this world.
+    fn keys(&self) -> DevKeys {
+        DevKeys::open(&self.config.address.keys()).expect("the keys of a started stack")
+    }
+
     pub fn service_token(&self, name: &str) -> String {
-        TestStack::get().keys().mint_service(name)
+        self.keys().mint_service(name)
     }
 
     pub fn operator_token(&self, roles: &[&str]) -> String {
-        TestStack::get().keys().mint_operator("olga", roles)
+        self.keys().mint_operator("olga", roles)
     }
 
     /// Tokens that must not pass: what is wrong, the token, the reason.
     pub fn bad_tokens(&self) -> Vec<(&'static str, Option<String>, &'static str)> {
-        let keys = TestStack::get().keys();
+        let keys = self.keys();
         vec![
             ("none", None, "TOKEN_MISSING"),
             ("garbage", Some("not.a.token".to_owned()), "TOKEN_INVALID"),
@@ -205,6 +218,12 @@ impl World {
     /// A connection to the database that all services here share.
     pub async fn sql(&self) -> tokio_postgres::Client {
         self.config.database.connect().await.expect("the database answers")
+    }
+
+    /// A connection to the database that holds the facts.
+    pub async fn facts(&self) -> tokio_postgres::Client {
+        let database = self.config.others.first().filter(|_| self.facts_apart).unwrap_or(&self.config.database);
+        database.connect().await.expect("the database answers")
     }
 
     /// The lag board.

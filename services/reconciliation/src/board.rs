@@ -23,6 +23,27 @@ pub struct Published {
     pub oldest_unpublished_at: Option<OffsetDateTime>,
     /// Last error; empty when it works.
     pub last_error: String,
+    /// What the shard is doing; empty when its database does not answer.
+    pub status: String,
+    /// Epochs after the first one, in order.
+    pub epochs: Vec<Epoch>,
+}
+
+/// An epoch that began with the repair of a lost tail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Epoch {
+    /// Its number.
+    pub epoch: u64,
+    /// One above the last number that it has in common with those before it.
+    pub first_seq: u64,
+    /// When the repair began.
+    pub began_at: Option<OffsetDateTime>,
+    /// When the shard served again.
+    pub served_at: Option<OffsetDateTime>,
+    /// Published messages that the facts had lost.
+    pub lost: u64,
+    /// Objects that were given a new version because of them.
+    pub restated: u64,
 }
 
 /// What a consumer says of one projection on one lane.
@@ -106,11 +127,15 @@ pub fn merge(published: impl IntoIterator<Item = Published>, consumed: impl Into
     rows.into_values().collect()
 }
 
-/// Published messages of the present epoch that are not included yet. Both sides are read at different moments, so a
-/// consumer may seem to be ahead: that is no lag. One that still reads an earlier epoch lacks the whole present one.
+/// Published messages that are not included yet. Both sides are read at different moments, so a consumer may seem to be
+/// ahead: that is no lag. One that still reads an earlier epoch has of the present one what both have in common.
 fn lag(published: &Published, consumed: &Consumed) -> u64 {
     let included = match consumed.epoch.cmp(&published.epoch) {
-        std::cmp::Ordering::Less => 0,
+        std::cmp::Ordering::Less => {
+            let later = published.epochs.iter().filter(|later| later.epoch > consumed.epoch);
+            let common = later.map(|later| later.first_seq).min().unwrap_or(1).saturating_sub(1);
+            consumed.next_offset.saturating_sub(1).min(common)
+        }
         std::cmp::Ordering::Equal => consumed.next_offset.saturating_sub(1),
         std::cmp::Ordering::Greater => published.published_seq,
     };
@@ -131,6 +156,8 @@ mod tests {
             published_seq,
             oldest_unpublished_at: None,
             last_error: String::new(),
+            status: "SERVING".to_owned(),
+            epochs: Vec::new(),
         }
     }
 
@@ -179,12 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_of_an_earlier_epoch_lacks_the_whole_present_one() {
+    fn inv_25_a_consumer_of_an_earlier_epoch_has_what_both_have_in_common() {
+        let begun =
+            |epoch, first_seq| Epoch { epoch, first_seq, began_at: None, served_at: None, lost: 0, restated: 0 };
+        let told_by = Published { epochs: vec![begun(1, 40), begun(2, 31)], ..published("rel-00", 2, 50, 50) };
         let rows = merge(
-            [published("rel-00", 2, 5, 5)],
-            [consumed("behind", "rel-00", 1, 900, "RUNNING"), consumed("there", "rel-00", 2, 3, "RUNNING")],
+            [told_by],
+            [
+                consumed("behind", "rel-00", 1, 900, "RUNNING"),
+                consumed("far_behind", "rel-00", 0, 11, "RUNNING"),
+                consumed("there", "rel-00", 2, 48, "RUNNING"),
+            ],
         );
-        assert_eq!(lags(&rows), [told("rel-00", "behind", Some(5)), told("rel-00", "there", Some(3))]);
+        let expected = [("behind", 20), ("far_behind", 40), ("there", 3)];
+        assert_eq!(lags(&rows), expected.map(|(name, lag)| told("rel-00", name, Some(lag))));
+        let rows = merge([published("rel-00", 2, 5, 5)], [consumed("a", "rel-00", 1, 900, "RUNNING")]);
+        assert_eq!(lags(&rows), [told("rel-00", "a", Some(5))], "nobody knows what they have in common");
     }
 
     #[test]

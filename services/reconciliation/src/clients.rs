@@ -9,10 +9,12 @@ use likewise_kit::config::Endpoints;
 use likewise_kit::deadline;
 use likewise_proto::convert::parse_timestamp;
 use likewise_proto::lanes::v1::lane_service_client::LaneServiceClient;
-use likewise_proto::lanes::v1::{ConsumerWatermark, GetWatermarksRequest, GetWatermarksResponse, LaneWatermark};
+use likewise_proto::lanes::v1::{
+    ConsumerWatermark, GetWatermarksRequest, GetWatermarksResponse, LaneEpoch, LaneWatermark,
+};
 use tonic::Request;
 
-use crate::board::{Consumed, Published};
+use crate::board::{Consumed, Epoch, Published};
 
 /// An address that answers for the lanes of one or more services.
 #[derive(Clone)]
@@ -109,6 +111,19 @@ fn published(wire: LaneWatermark) -> Published {
         published_seq: wire.published_seq,
         oldest_unpublished_at: wire.oldest_unpublished_at.as_ref().and_then(parse_timestamp),
         last_error: wire.last_error,
+        status: wire.status,
+        epochs: wire.epochs.iter().map(epoch).collect(),
+    }
+}
+
+fn epoch(wire: &LaneEpoch) -> Epoch {
+    Epoch {
+        epoch: wire.epoch,
+        first_seq: wire.first_seq,
+        began_at: wire.began_at.as_ref().and_then(parse_timestamp),
+        served_at: wire.served_at.as_ref().and_then(parse_timestamp),
+        lost: wire.lost,
+        restated: wire.restated,
     }
 }
 

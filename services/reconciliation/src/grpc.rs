@@ -2,12 +2,13 @@
 
 use likewise_kit::auth::{self, Role};
 use likewise_proto::convert::timestamp;
+use likewise_proto::lanes::v1::LaneEpoch;
 use likewise_proto::reconciliation::v1::operations_service_server::OperationsService;
 use likewise_proto::reconciliation::v1::{GetLagBoardRequest, GetLagBoardResponse, LaneRow, ProjectionRow};
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
-use crate::board::{self, Consumed, Row};
+use crate::board::{self, Consumed, Epoch, Row};
 use crate::clients::Fleet;
 
 /// The door.
@@ -47,6 +48,19 @@ fn lane(row: Row) -> LaneRow {
         oldest_unpublished_at: published.oldest_unpublished_at.map(timestamp),
         last_error: published.last_error,
         projections,
+        status: published.status,
+        epochs: published.epochs.iter().map(epoch).collect(),
+    }
+}
+
+fn epoch(begun: &Epoch) -> LaneEpoch {
+    LaneEpoch {
+        epoch: begun.epoch,
+        first_seq: begun.first_seq,
+        began_at: begun.began_at.map(timestamp),
+        served_at: begun.served_at.map(timestamp),
+        lost: begun.lost,
+        restated: begun.restated,
     }
 }
 

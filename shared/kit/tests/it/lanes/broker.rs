@@ -1,6 +1,8 @@
 //! A broker that goes away and comes back, with and without what it had acknowledged.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use likewise_devstack::{Stack, StackSpec, TestStack};
 
@@ -61,6 +63,48 @@ async fn case_40_a_broker_that_lost_everything_is_filled_again_and_nothing_doubl
     world.check_published().await;
     world.check_applied().await;
     assert_eq!(world.times_max().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drill_17_case_40_a_broker_that_comes_back_without_its_end_gets_it_again_and_nothing_doubles() {
+    let stack = stack();
+    let world = World::on(&TestStack::of(&stack)).await;
+    let process = world.process().await;
+    let (publisher, (_consumer, _projection)) = (process.publish(), process.consume());
+    let kept = world.commit(300).await;
+    publisher.wake();
+    world.wait_checkpoint(kept + 1).await;
+    let (store, copy) = (stack.address().folder.join("nats/store"), stack.address().folder.join("nats/copy"));
+    stack.nats().stop();
+    copied(&store, &copy);
+    stack.nats().start().expect("started");
+    let last = world.commit(700).await;
+    publisher.wake();
+    world.wait_checkpoint(last + 1).await;
+    world.wait_published(last).await;
+
+    // Acknowledged, applied, and gone: what the disk had not got yet.
+    stack.nats().kill();
+    fs::remove_dir_all(&store).expect("removed");
+    copied(&copy, &store);
+    stack.nats().start().expect("started");
+    wait("the end of the stream", || world.stream_last(), |found| *found == last).await;
+    let metrics = process.runtime.metrics.encode();
+    let lost = metrics.lines().find(|line| line.starts_with("likewise_lane_messages_lost_by_stream_total{"));
+    assert!(lost.is_some_and(|line| line.ends_with(&format!(" {}", last - kept))), "{lost:?}");
+    let last = world.commit(5).await;
+    publisher.wake();
+    world.wait_published(last).await;
+    world.wait_checkpoint(last + 1).await;
+    world.check_published().await;
+    world.check_applied().await;
+    assert_eq!(world.times_max().await, 1);
+}
+
+/// With owners and modes.
+fn copied(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("started");
+    assert!(copied.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

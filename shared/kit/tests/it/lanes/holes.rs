@@ -113,7 +113,7 @@ pub(super) fn blocks(store: &Path, stream: &str) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn case_40_blocks_cut_out_of_a_stream_are_read_from_the_outbox() {
+async fn case_52_blocks_cut_out_of_a_stream_are_read_from_the_outbox() {
     let stack = Stack::start(StackSpec::default()).expect("a stack");
     let world = World::on(&TestStack::of(&stack)).await;
     let publishing = world.process().await;

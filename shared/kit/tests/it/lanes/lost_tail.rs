@@ -130,7 +130,7 @@ async fn wait_served(publisher: &PublisherHandle, epoch: u64) -> LaneWatermark {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inv_25_case_45_drill_03_a_restored_server_and_everybody_who_read_it_end_with_the_same_facts() {
+async fn inv_25_case_45_a_restored_server_and_everybody_who_read_it_end_with_the_same_facts() {
     let scene = Scene::new().await;
     let process = scene.world.process().await;
     let publisher = scene.publish(&process);
@@ -206,7 +206,7 @@ async fn inv_25_rows_that_were_committed_since_the_restore_are_published_in_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inv_25_drill_17_a_promoted_standby_serves_and_the_old_server_is_given_up() {
+async fn inv_25_case_45_a_promoted_standby_serves_and_the_old_server_is_given_up() {
     let scene = Scene::new().await;
     let old = scene.world.process().await;
     let old_publisher = scene.publish(&old);
