@@ -10,6 +10,7 @@ mod limits;
 mod lock;
 mod many;
 mod policy;
+mod restated;
 mod rig;
 mod risk;
 mod shards;
