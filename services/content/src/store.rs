@@ -20,6 +20,7 @@ pub const SCHEMA: &str = "content";
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "V0001__content", sql: include_str!("../migrations/V0001__content.sql") },
     Migration { name: "V0002__lane_epochs", sql: include_str!("../migrations/V0002__lane_epochs.sql") },
+    Migration { name: "V0003__lane_registry", sql: include_str!("../migrations/V0003__lane_registry.sql") },
 ];
 
 /// Class of the schema's advisory lock. The one lock of this service.

@@ -27,6 +27,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "V0007__risk_acts", sql: include_str!("../../migrations/V0007__risk_acts.sql") },
     Migration { name: "V0008__authority_cursor", sql: include_str!("../../migrations/V0008__authority_cursor.sql") },
     Migration { name: "V0009__lane_epochs", sql: include_str!("../../migrations/V0009__lane_epochs.sql") },
+    Migration { name: "V0010__lane_registry", sql: include_str!("../../migrations/V0010__lane_registry.sql") },
 ];
 
 /// Schema of a shard.

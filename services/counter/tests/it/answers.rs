@@ -14,7 +14,7 @@ use likewise_proto::counter::v1::count_service_client::CountServiceClient;
 use likewise_proto::counter::v1::counter_admin_service_client::CounterAdminServiceClient;
 use likewise_proto::lanes::v1::lane_service_server::{LaneService, LaneServiceServer};
 use likewise_proto::lanes::v1::{
-    GetWatermarksRequest, GetWatermarksResponse, LaneWatermark, TailSourceRequest, TailSourceResponse,
+    self as lanes, GetWatermarksRequest, GetWatermarksResponse, LaneWatermark, TailSourceRequest, TailSourceResponse,
 };
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
@@ -68,6 +68,45 @@ impl LaneService for Source {
     type TailSourceStream = tonic::codegen::BoxStream<TailSourceResponse>;
 
     async fn tail_source(&self, _: Request<TailSourceRequest>) -> Result<Response<Self::TailSourceStream>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn register_consumer(
+        &self,
+        _: Request<lanes::RegisterConsumerRequest>,
+    ) -> Result<Response<lanes::RegisterConsumerResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn report_progress(
+        &self,
+        _: Request<lanes::ReportProgressRequest>,
+    ) -> Result<Response<lanes::ReportProgressResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn list_consumers(
+        &self,
+        _: Request<lanes::ListConsumersRequest>,
+    ) -> Result<Response<lanes::ListConsumersResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn release_consumer(
+        &self,
+        _: Request<lanes::ReleaseConsumerRequest>,
+    ) -> Result<Response<lanes::ReleaseConsumerResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn take_hold(&self, _: Request<lanes::TakeHoldRequest>) -> Result<Response<lanes::TakeHoldResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn release_hold(
+        &self,
+        _: Request<lanes::ReleaseHoldRequest>,
+    ) -> Result<Response<lanes::ReleaseHoldResponse>, Status> {
         Err(Status::unimplemented("nobody asks for it here"))
     }
 }

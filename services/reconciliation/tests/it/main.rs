@@ -10,7 +10,7 @@ use likewise_kit::config::{Common, Loader};
 use likewise_kit::run::{self, Context, Program as _};
 use likewise_proto::lanes::v1::lane_service_server::{LaneService, LaneServiceServer};
 use likewise_proto::lanes::v1::{
-    ConsumerWatermark, GetWatermarksRequest, GetWatermarksResponse, LaneWatermark, TailSourceRequest,
+    self as lanes, ConsumerWatermark, GetWatermarksRequest, GetWatermarksResponse, LaneWatermark, TailSourceRequest,
     TailSourceResponse,
 };
 use likewise_proto::reconciliation::v1::operations_service_client::OperationsServiceClient;
@@ -41,6 +41,45 @@ impl LaneService for Told {
     type TailSourceStream = tonic::codegen::BoxStream<TailSourceResponse>;
 
     async fn tail_source(&self, _: Request<TailSourceRequest>) -> Result<Response<Self::TailSourceStream>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn register_consumer(
+        &self,
+        _: Request<lanes::RegisterConsumerRequest>,
+    ) -> Result<Response<lanes::RegisterConsumerResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn report_progress(
+        &self,
+        _: Request<lanes::ReportProgressRequest>,
+    ) -> Result<Response<lanes::ReportProgressResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn list_consumers(
+        &self,
+        _: Request<lanes::ListConsumersRequest>,
+    ) -> Result<Response<lanes::ListConsumersResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn release_consumer(
+        &self,
+        _: Request<lanes::ReleaseConsumerRequest>,
+    ) -> Result<Response<lanes::ReleaseConsumerResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn take_hold(&self, _: Request<lanes::TakeHoldRequest>) -> Result<Response<lanes::TakeHoldResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it here"))
+    }
+
+    async fn release_hold(
+        &self,
+        _: Request<lanes::ReleaseHoldRequest>,
+    ) -> Result<Response<lanes::ReleaseHoldResponse>, Status> {
         Err(Status::unimplemented("nobody asks for it here"))
     }
 }

@@ -7,6 +7,7 @@ mod compare;
 mod feed;
 mod fill;
 mod pull;
+mod report;
 mod run;
 mod status;
 

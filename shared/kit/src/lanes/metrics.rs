@@ -1,12 +1,13 @@
 //! Numbers of lanes. Only the owner of a lane reports it; what a former owner reported is taken back.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use time::OffsetDateTime;
 
-use super::{Lane, OutboxWatermarks};
+use super::{Lane, Needs, OutboxWatermarks};
 use crate::metrics::{Counters, Gauges, Histograms, Labels, Metrics, SECONDS, SIZES};
 
 /// Numbers of one publisher.
@@ -15,6 +16,11 @@ pub(super) struct PublisherMetrics {
     committed: Gauges,
     published: Gauges,
     oldest: Gauges,
+    first: Gauges,
+    rows: Gauges,
+    needed: Gauges,
+    /// Labels under which `needed` was told last.
+    needed_by: Mutex<Option<Labels>>,
     messages: Counter,
     batch: Histogram,
     seconds: Histogram,
@@ -32,6 +38,13 @@ impl PublisherMetrics {
             committed: metrics.gauges("likewise_lane_committed_seq", "Highest committed number of the lane."),
             published: metrics.gauges("likewise_lane_published_seq", "Highest number with evidence of publication."),
             oldest: metrics.gauges("likewise_lane_oldest_unpublished_seconds", "Age of the oldest unpublished change."),
+            first: metrics.gauges("likewise_lane_outbox_first_seq", "First number that the outbox still has."),
+            rows: metrics.gauges("likewise_lane_outbox_rows", "Changes in the outbox, published ones included."),
+            needed: metrics.gauges(
+                "likewise_lane_outbox_needed_seq",
+                "First number that a consumer or a hold keeps in the outbox, by the name of the one that needs most.",
+            ),
+            needed_by: Mutex::new(None),
             messages: counter("likewise_lane_messages_published", "Messages published."),
             batch: owned(
                 &metrics.histograms("likewise_lane_publish_batch", "Messages per atomic publish.", SIZES),
@@ -58,6 +71,29 @@ impl PublisherMetrics {
         self.oldest.get_or_create(&self.labels).set(age_seconds(watermarks, now));
     }
 
+    /// What the outbox begins with, how much it has, and who keeps it.
+    pub(super) fn kept(&self, first_seq: u64, committed_seq: u64, needs: &Needs) {
+        self.first.get_or_create(&self.labels).set(as_f64(first_seq));
+        self.rows.get_or_create(&self.labels).set(as_f64((committed_seq + 1).saturating_sub(first_seq)));
+        let by = needs.first.as_ref().map(|(seq, name)| {
+            let mut labels = self.labels.clone();
+            labels.push(("by", name.clone()));
+            (*seq, labels)
+        });
+        self.needed_by(by);
+    }
+
+    fn needed_by(&self, by: Option<(u64, Labels)>) {
+        let mut last = self.needed_by.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = last.take().filter(|before| by.as_ref().is_none_or(|(_, labels)| labels != before)) {
+            self.needed.remove(&before);
+        }
+        *last = by.map(|(seq, labels)| {
+            self.needed.get_or_create(&labels).set(as_f64(seq));
+            labels
+        });
+    }
+
     /// `seconds` also holds the read of the next rows, which runs beside it.
     pub(super) fn published(&self, messages: usize, took: Duration) {
         self.messages.inc_by(messages as u64);
@@ -67,9 +103,10 @@ impl PublisherMetrics {
 
     /// Another process owns the lane now.
     pub(super) fn disowned(&self) {
-        for gauges in [&self.committed, &self.published, &self.oldest] {
+        for gauges in [&self.committed, &self.published, &self.oldest, &self.first, &self.rows] {
             gauges.remove(&self.labels);
         }
+        self.needed_by(None);
     }
 }
 
@@ -165,6 +202,9 @@ mod tests {
         let oldest = Some(OffsetDateTime::UNIX_EPOCH);
         publisher
             .observed(&OutboxWatermarks { committed_seq: 9, published_seq: 7, oldest_unpublished_at: oldest }, now);
+        let needs = |by: &str| Needs { consumers: 1, first: Some((5, by.to_owned())) };
+        publisher.kept(4, 9, &needs("counter.g1"));
+        publisher.kept(4, 9, &needs("cache"));
         let consumer = ConsumerMetrics::new(&metrics, "counter.g1", LANE);
         consumer.at(6, 9);
         let text = metrics.encode();
@@ -172,12 +212,17 @@ mod tests {
             "likewise_lane_committed_seq{lane=\"rel-01\"} 9.0",
             "likewise_lane_published_seq{lane=\"rel-01\"} 7.0",
             "likewise_lane_oldest_unpublished_seconds{lane=\"rel-01\"} 10.0",
+            "likewise_lane_outbox_rows{lane=\"rel-01\"} 6.0",
+            "likewise_lane_outbox_needed_seq{lane=\"rel-01\",by=\"cache\"} 5.0",
             "likewise_consumer_lag{projection=\"counter.g1\",lane=\"rel-01\"} 4.0",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
+        assert_eq!(text.matches("needed_seq{").count(), 1, "{text}");
         publisher.disowned();
         consumer.disowned();
-        assert!(!metrics.encode().contains("committed_seq{") && !metrics.encode().contains("lag{"));
+        for gone in ["committed_seq{", "lag{", "rows{", "needed_seq{"] {
+            assert!(!metrics.encode().contains(gone), "{gone}");
+        }
     }
 }

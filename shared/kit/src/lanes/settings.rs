@@ -33,6 +33,10 @@ pub struct LaneSettings {
     pub pull_expires_ms: u64,
     /// Life of a lease that is not renewed, in milliseconds.
     pub lease_ttl_ms: u64,
+    /// Pause between two reports of a consumer to the publisher of its lane, in milliseconds.
+    pub report_interval_ms: u64,
+    /// How long the outbox keeps what a consumer needs that says nothing any more, in hours.
+    pub consumer_ttl_hours: u32,
     /// Longest wait for one answer of NATS, in milliseconds.
     pub request_timeout_ms: u64,
     /// Whether a shard that lost published commits is repaired by its publisher.
@@ -48,6 +52,14 @@ impl LaneSettings {
         Duration::from_millis(self.lease_ttl_ms)
     }
 
+    pub(crate) const fn report_interval(&self) -> Duration {
+        Duration::from_millis(self.report_interval_ms)
+    }
+
+    pub(crate) const fn consumer_ttl(&self) -> Duration {
+        Duration::from_secs(self.consumer_ttl_hours as u64 * 3600)
+    }
+
     pub(crate) const fn request_timeout(&self) -> Duration {
         Duration::from_millis(self.request_timeout_ms)
     }
@@ -61,6 +73,10 @@ const CONSUME_BATCH_MAX: usize = 2_000;
 const BYTES_MIN: usize = 2 * 1024 * 1024;
 /// Below this a lease is lost by an ordinary pause of the database.
 const LEASE_TTL_MS_MIN: u64 = 500;
+/// Well below the shortest time after which a silent consumer is forgotten.
+const REPORT_INTERVAL_MS_MAX: u64 = 600_000;
+/// 90 days, the most that a publisher grants.
+const CONSUMER_TTL_HOURS_MAX: u32 = 2_160;
 /// The broker forgets a consumer that does not ask for two minutes.
 const PULL_EXPIRES_MS_MAX: u64 = 60_000;
 
@@ -82,6 +98,12 @@ impl Validate for LaneSettings {
             (self.consume_bytes >= BYTES_MIN, "consume_bytes", "must be at least 2097152"),
             ((100..=PULL_EXPIRES_MS_MAX).contains(&self.pull_expires_ms), "pull_expires_ms", "must be 100..60000"),
             (self.lease_ttl_ms >= LEASE_TTL_MS_MIN, "lease_ttl_ms", "must be at least 500"),
+            (
+                (1..=REPORT_INTERVAL_MS_MAX).contains(&self.report_interval_ms),
+                "report_interval_ms",
+                "must be 1..600000",
+            ),
+            ((1..=CONSUMER_TTL_HOURS_MAX).contains(&self.consumer_ttl_hours), "consumer_ttl_hours", "must be 1..2160"),
             (self.request_timeout_ms >= 1, "request_timeout_ms", "must be at least 1"),
             (
                 (1..=self.retry_ms_max).contains(&self.retry_ms_min),

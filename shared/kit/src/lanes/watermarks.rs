@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use deadpool_postgres::Pool;
 use futures::future::BoxFuture;
 use likewise_proto::lanes::v1::{ConsumerWatermark, LaneWatermark};
 
@@ -16,6 +17,8 @@ pub trait TailSource: Send + Sync {
     fn committed(&self) -> BoxFuture<'_, Result<u64, Error>>;
     /// Messages after `seq`, in order, at most `limit`.
     fn after(&self, seq: u64, limit: usize) -> BoxFuture<'_, Result<Vec<OutboxMessage>, Error>>;
+    /// Pool on the shard's schema, where consumers and holds are registered.
+    fn registry(&self) -> &Pool;
 }
 
 impl<O: Outbox> TailSource for O {
@@ -29,6 +32,10 @@ impl<O: Outbox> TailSource for O {
 
     fn after(&self, seq: u64, limit: usize) -> BoxFuture<'_, Result<Vec<OutboxMessage>, Error>> {
         Box::pin(self.read_after(seq, limit))
+    }
+
+    fn registry(&self) -> &Pool {
+        self.pool()
     }
 }
 

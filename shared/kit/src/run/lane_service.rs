@@ -1,5 +1,7 @@
 //! One `LaneService` for all lanes of a process.
 
+mod registry;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,10 @@ use likewise_domain::lane::Offset;
 use likewise_proto::convert::timestamp;
 use likewise_proto::lanes::v1::lane_service_server::LaneService;
 use likewise_proto::lanes::v1::{
-    GetWatermarksRequest, GetWatermarksResponse, SourceMessage, TailSourceRequest, TailSourceResponse,
+    GetWatermarksRequest, GetWatermarksResponse, ListConsumersRequest, ListConsumersResponse, RegisterConsumerRequest,
+    RegisterConsumerResponse, ReleaseConsumerRequest, ReleaseConsumerResponse, ReleaseHoldRequest, ReleaseHoldResponse,
+    ReportProgressRequest, ReportProgressResponse, SourceMessage, TailSourceRequest, TailSourceResponse,
+    TakeHoldRequest, TakeHoldResponse,
 };
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -37,6 +42,18 @@ impl Lanes {
     pub(super) fn new(sources: Vec<Arc<dyn WatermarkSource>>) -> Self {
         Self { sources, room: Arc::new(Semaphore::new(TAILS_MAX)) }
     }
+
+    fn source(&self, lane: &str) -> Result<Arc<dyn TailSource>, Status> {
+        self.sources.iter().find_map(|source| source.tail(lane)).ok_or_else(|| {
+            errors::refused(Code::NotFound, "LANE_NOT_FOUND", "this process publishes no lane of that name")
+        })
+    }
+}
+
+/// What is asked for is not in the outbox any more.
+fn expired(first: u64) -> Status {
+    let first = [("first_seq", first.to_string())];
+    errors::refused_with(Code::FailedPrecondition, "LOG_EXPIRED", "the outbox begins later", &first)
 }
 
 fn away(error: &Error) -> Status {
@@ -56,10 +73,7 @@ async fn send(
         let rows = source.after(next - 1, PART).await.map_err(|error| away(&error))?;
         // Numbers have no holes; what begins later has lost its beginning.
         if rows.first().is_none_or(|row| row.seq != next) {
-            let message = "the outbox begins later";
-            let first = rows.first().map_or(committed + 1, |row| row.seq);
-            let first = [("first_seq", first.to_string())];
-            return Err(errors::refused_with(Code::FailedPrecondition, "LOG_EXPIRED", message, &first));
+            return Err(expired(rows.first().map_or(committed + 1, |row| row.seq)));
         }
         // Asked after the rows were read: a repair that begins now changes nothing about them.
         let last = last(source, Offset { seq: next, ..from }).await?.min(committed);
@@ -131,9 +145,7 @@ impl LaneService for Lanes {
         if from_seq == 0 {
             return Err(errors::invalid_field("from_seq", "must be 1 or more"));
         }
-        let source = self.sources.iter().find_map(|source| source.tail(&lane)).ok_or_else(|| {
-            errors::refused(Code::NotFound, "LANE_NOT_FOUND", "this process publishes no lane of that name")
-        })?;
+        let source = self.source(&lane)?;
         let from = Offset { epoch: u32::try_from(epoch).unwrap_or(u32::MAX), seq: from_seq };
         last(&*source, from).await?;
         let room = Arc::clone(&self.room).try_acquire_owned().map_err(|_| errors::overloaded(RETRY_AFTER))?;
@@ -145,6 +157,65 @@ impl LaneService for Lanes {
             }
         });
         Ok(Response::new(ReceiverStream::new(outgoing)))
+    }
+
+    async fn register_consumer(
+        &self,
+        request: Request<RegisterConsumerRequest>,
+    ) -> Result<Response<RegisterConsumerResponse>, Status> {
+        let owner = auth::service(&request)?;
+        let (asked, source) = (request.get_ref(), self.source(&request.get_ref().lane)?);
+        let expires_at = registry::register_consumer(&*source, &owner, asked).await?;
+        Ok(Response::new(RegisterConsumerResponse { expires_at: Some(timestamp(expires_at)) }))
+    }
+
+    async fn report_progress(
+        &self,
+        request: Request<ReportProgressRequest>,
+    ) -> Result<Response<ReportProgressResponse>, Status> {
+        let owner = auth::service(&request)?;
+        let (asked, source) = (request.get_ref(), self.source(&request.get_ref().lane)?);
+        let expires_at = registry::report_progress(&*source, &owner, asked).await?;
+        Ok(Response::new(ReportProgressResponse { expires_at: Some(timestamp(expires_at)) }))
+    }
+
+    async fn list_consumers(
+        &self,
+        request: Request<ListConsumersRequest>,
+    ) -> Result<Response<ListConsumersResponse>, Status> {
+        auth::service_or_operator(&request, Role::Viewer)?;
+        let source = self.source(&request.get_ref().lane)?;
+        Ok(Response::new(registry::list(&*source).await?))
+    }
+
+    async fn release_consumer(
+        &self,
+        request: Request<ReleaseConsumerRequest>,
+    ) -> Result<Response<ReleaseConsumerResponse>, Status> {
+        let actor = auth::service_or_operator(&request, Role::Operator)?;
+        let (asked, source) = (request.get_ref(), self.source(&request.get_ref().lane)?);
+        let was_there = registry::release_consumer(&*source, &actor, &asked.consumer).await?;
+        tracing::info!(lane = asked.lane, consumer = asked.consumer, actor, was_there, "consumer released");
+        Ok(Response::new(ReleaseConsumerResponse { was_there }))
+    }
+
+    async fn take_hold(&self, request: Request<TakeHoldRequest>) -> Result<Response<TakeHoldResponse>, Status> {
+        let owner = auth::service_or_operator(&request, Role::Operator)?;
+        let (asked, source) = (request.get_ref(), self.source(&request.get_ref().lane)?);
+        let (from_seq, expires_at) = registry::hold(&*source, &owner, asked).await?;
+        tracing::info!(lane = asked.lane, hold = asked.hold, owner, from_seq, %expires_at, "hold taken");
+        Ok(Response::new(TakeHoldResponse { from_seq, expires_at: Some(timestamp(expires_at)) }))
+    }
+
+    async fn release_hold(
+        &self,
+        request: Request<ReleaseHoldRequest>,
+    ) -> Result<Response<ReleaseHoldResponse>, Status> {
+        let actor = auth::service_or_operator(&request, Role::Operator)?;
+        let (asked, source) = (request.get_ref(), self.source(&request.get_ref().lane)?);
+        let was_there = registry::release_hold(&*source, &actor, &asked.hold).await?;
+        tracing::info!(lane = asked.lane, hold = asked.hold, actor, was_there, "hold released");
+        Ok(Response::new(ReleaseHoldResponse { was_there }))
     }
 }
 

@@ -8,5 +8,6 @@ mod lease;
 mod lost_tail;
 mod objects;
 mod publisher;
+mod registry;
 mod toy;
 mod world;

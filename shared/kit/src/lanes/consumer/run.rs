@@ -57,7 +57,9 @@ impl<P: Projection> Run<P> {
             tokio::select! {
                 () = lease.lost().cancelled() => {}
                 () = self.own(lease.epoch(), &mut backoff) => {}
+                () = self.report() => {}
             }
+            self.shared.disowned();
             self.metrics.disowned();
             // Without an answer it expires by itself.
             drop(lease.release().await);

@@ -2,6 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use likewise_domain::lane::Offset;
+use tokio::sync::Notify;
+
 use super::super::checkpoint::Checkpoint;
 use super::super::{Error, Lane};
 
@@ -61,6 +64,8 @@ pub(super) struct Status {
     pub(super) last_error: String,
     /// Where the lane stands; `None` before it was ever owned here.
     pub(super) checkpoint: Option<Checkpoint>,
+    /// Whether this process has claimed that checkpoint and may still move it.
+    owned: bool,
 }
 
 /// Status shared between the consumer and its handle.
@@ -69,12 +74,14 @@ pub(super) struct Shared {
     projection: String,
     lane: Lane,
     status: Mutex<Status>,
+    claimed: Notify,
 }
 
 impl Shared {
     pub(super) const fn new(projection: String, lane: Lane) -> Self {
-        let status = Status { state: ConsumerState::Waiting, last_error: String::new(), checkpoint: None };
-        Self { projection, lane, status: Mutex::new(status) }
+        let state = ConsumerState::Waiting;
+        let status = Status { state, last_error: String::new(), checkpoint: None, owned: false };
+        Self { projection, lane, status: Mutex::new(status), claimed: Notify::const_new() }
     }
 
     pub(super) fn read(&self) -> Status {
@@ -86,7 +93,29 @@ impl Shared {
     }
 
     pub(super) fn at(&self, checkpoint: &Checkpoint) {
-        self.lock().checkpoint = Some(checkpoint.clone());
+        let mut status = self.lock();
+        status.checkpoint = Some(checkpoint.clone());
+        if !std::mem::replace(&mut status.owned, true) {
+            self.claimed.notify_one();
+        }
+    }
+
+    /// Somebody else may move the checkpoint now.
+    pub(super) fn disowned(&self) {
+        self.lock().owned = false;
+    }
+
+    /// Where the lane stands, once this process owns it. For one task.
+    pub(super) async fn owned_at(&self) -> Offset {
+        loop {
+            {
+                let status = self.lock();
+                if let Some(checkpoint) = status.checkpoint.as_ref().filter(|_| status.owned) {
+                    return Offset { epoch: checkpoint.epoch, seq: checkpoint.next_offset };
+                }
+            }
+            self.claimed.notified().await;
+        }
     }
 
     /// Keeps the error, and logs it unless it is the one that is known already.

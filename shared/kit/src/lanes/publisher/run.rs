@@ -16,6 +16,7 @@ use super::status::Shared;
 use crate::crash_point;
 use crate::lanes::backoff::Backoff;
 use crate::lanes::metrics::PublisherMetrics;
+use crate::lanes::registry::needs_in;
 use crate::lanes::stream::{Found, at};
 use crate::lanes::supervise::STANDSTILL;
 use crate::lanes::{Error, Outbox, OutboxMessage, Runtime};
@@ -92,9 +93,17 @@ impl<O: Outbox> Run<O> {
             if let Ok(watermarks) = self.outbox.watermarks().await {
                 self.shared.observed(watermarks);
                 self.metrics.observed(&watermarks, OffsetDateTime::now_utc());
+                drop(self.observe_kept(watermarks.committed_seq).await);
             }
             tokio::time::sleep(OBSERVE).await;
         }
+    }
+
+    /// What the outbox still has, and who keeps it.
+    async fn observe_kept(&self, committed_seq: u64) -> Result<(), Error> {
+        let first = self.outbox.read_after(0, 1).await?.first().map_or(committed_seq + 1, |row| row.seq);
+        self.metrics.kept(first, committed_seq, &needs_in(self.outbox.pool()).await?);
+        Ok(())
     }
 
     /// Attaches and publishes for as long as it is let.

@@ -1,7 +1,9 @@
 //! The smallest outbox and the smallest projection.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use deadpool_postgres::Pool;
@@ -31,6 +33,14 @@ pub(super) const TABLES: &str = "
     create table lane_epoch (epoch int primary key, first_seq bigint not null,
         began_at timestamptz not null default clock_timestamp(), served_at timestamptz, lost bigint not null default 0,
         restated bigint not null default 0);
+    create table lane_consumer (name text primary key, owner text not null, epoch int not null, next_seq bigint not null,
+        ttl interval not null, registered_at timestamptz not null default clock_timestamp(),
+        reported_at timestamptz not null default clock_timestamp());
+    create table lane_hold (name text primary key, owner text not null, reason text not null, from_seq bigint not null,
+        taken_at timestamptz not null default clock_timestamp(), expires_at timestamptz not null);
+    create table lane_audit (id bigint generated always as identity primary key,
+        at timestamptz not null default clock_timestamp(), actor text not null, action text not null, name text not null,
+        epoch int, seq bigint not null);
     create table lease (name text primary key, owner uuid not null, epoch bigint not null,
         expires_at timestamptz not null);
     create table consumer_checkpoint (projection text, lane text, epoch int not null, next_offset bigint not null,
@@ -108,13 +118,21 @@ pub(super) struct ToyUpstream {
     pub(super) outbox: ToyOutbox,
     /// Whether nobody answers.
     pub(super) away: AtomicBool,
+    /// Consumers that are registered, with the places they told since.
+    pub(super) told: Mutex<HashMap<String, Vec<Offset>>>,
 }
 
 impl ToyUpstream {
-    async fn tail(&self, lane: Lane, from: Offset, limit: usize) -> Result<Vec<LaneMessage>, Error> {
+    fn answers(&self) -> Result<(), Error> {
         if self.away.load(Ordering::SeqCst) {
-            return Err(Error::outbox("read the outbox of the lane", "nobody answers"));
+            Err(Error::outbox("ask the publisher", "nobody answers"))
+        } else {
+            Ok(())
         }
+    }
+
+    async fn tail(&self, lane: Lane, from: Offset, limit: usize) -> Result<Vec<LaneMessage>, Error> {
+        self.answers()?;
         let rows = self.outbox.read_after(from.seq - 1, limit).await?;
         if rows.first().is_none_or(|row| row.seq != from.seq) {
             return Err(Error::RetentionGap { lane: lane.to_string(), seq: from.seq });
@@ -134,6 +152,28 @@ impl ToyUpstream {
 impl Upstream for ToyUpstream {
     fn read(&self, lane: Lane, from: Offset, limit: usize) -> BoxFuture<'_, Result<Vec<LaneMessage>, Error>> {
         Box::pin(self.tail(lane, from, limit))
+    }
+
+    fn register<'a>(
+        &'a self,
+        _: Lane,
+        consumer: &'a str,
+        next: Offset,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.answers()?;
+            self.told.lock().expect("not poisoned").insert(consumer.to_owned(), vec![next]);
+            Ok(())
+        })
+    }
+
+    fn report<'a>(&'a self, _: Lane, consumer: &'a str, next: Offset) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            self.answers()?;
+            let mut told = self.told.lock().expect("not poisoned");
+            Ok(told.get_mut(consumer).map(|places| places.push(next)).is_some())
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! One database, one stream prefix, and processes that live on them and can be killed.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -62,6 +62,7 @@ impl World {
         settings.stream_prefix = prefix;
         settings.poll_interval_ms = 50;
         settings.lease_ttl_ms = 1_500;
+        settings.report_interval_ms = 100;
         settings.retry_ms_max = 200;
         Self { dsn, nats_url, settings, pool, jetstream: jetstream::new(nats), _database: None }
     }
@@ -199,7 +200,7 @@ impl Process {
     /// Consumers of this process may read the outbox from now on.
     pub(super) fn may_read_the_outbox(&mut self) -> Arc<ToyUpstream> {
         let outbox = ToyOutbox { rows: self.pool.clone(), pool: self.pool.clone() };
-        let upstream = Arc::new(ToyUpstream { outbox, away: AtomicBool::new(false) });
+        let upstream = Arc::new(ToyUpstream { outbox, away: AtomicBool::new(false), told: Mutex::default() });
         self.runtime.upstream = Some(Arc::clone(&upstream) as Arc<dyn Upstream>);
         upstream
     }
