@@ -31,3 +31,13 @@ create table lane_audit (
   epoch  integer,
   seq    bigint not null
 );
+
+-- Drops a partition of the outbox if it exists. Whether it may go is decided by the caller, under the shard's lock and a lock of
+-- the outbox that is stronger than anybody who reads it.
+create function drop_outbox_range(p_name text) returns void
+language plpgsql as $$
+begin
+  if exists (select from pg_inherits i where i.inhparent = 'outbox'::regclass and i.inhrelid = to_regclass(quote_ident(p_name))) then
+    execute format('drop table %I', p_name);
+  end if;
+end $$;

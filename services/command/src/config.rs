@@ -124,6 +124,8 @@ pub struct Settings {
     pub outbox_partition_rows: u64,
     /// Empty outbox partitions kept ahead.
     pub outbox_partitions_ahead: u64,
+    /// Whether outbox partitions that nobody needs any more are dropped.
+    pub drop_outbox: bool,
     /// How often the authority is asked what has changed, in milliseconds.
     pub authority_sweep_ms: u64,
     /// Services that may ask for risk acts.

@@ -135,9 +135,10 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
     if settings.maintenance {
         context.spawn("command risk acts", Arc::clone(&acts).run(context.stop.clone()));
         let every = Duration::from_millis(settings.authority_sweep_ms);
+        let stream_age = time::Duration::days(context.common.lanes.max_age_days.into());
+        let keeping = maintenance::Keeping { settings: Arc::clone(&settings), stream_age, metrics: metrics.clone() };
         for shard in shards.all() {
-            let pass =
-                maintenance::run(Arc::clone(shard), Arc::clone(&settings), metrics.clone(), context.stop.clone());
+            let pass = maintenance::run(Arc::clone(shard), keeping.clone(), context.stop.clone());
             context.spawn("command partitions", pass);
             let swept = SweepMetrics::new(&context.metrics);
             let work = sweeps::run(Arc::clone(shard), Arc::clone(&settings), swept, context.stop.clone());

@@ -3,6 +3,7 @@
 //! A partition's bounds stand in its name, so that looking at the catalog is enough to plan. There is no default
 //! partition: rows without a partition fail, and the plan makes partitions long before they are needed.
 
+use likewise_kit::lanes::Needs;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
@@ -119,8 +120,55 @@ pub fn plan_ranges(existing: &[SeqRange], last: u64, rows: u64, ahead: u64) -> V
         .collect()
 }
 
+/// Clocks of the database and of the broker may differ by this much.
+const CLOCKS: Duration = Duration::hours(1);
+
+/// A range of the outbox, and when the publication of its last number was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Range {
+    /// Its numbers.
+    pub seqs: SeqRange,
+    /// `None` when there is no evidence of it.
+    pub acked_at: Option<OffsetDateTime>,
+}
+
+/// What decides which ranges of an outbox may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outbox {
+    /// Its ranges.
+    pub ranges: Vec<Range>,
+    /// Highest committed number.
+    pub last_seq: u64,
+    /// Highest number with evidence of publication.
+    pub published_seq: u64,
+    /// Whether the shard serves.
+    pub serving: bool,
+    /// Consumers and holds.
+    pub needs: Needs,
+    /// The database's clock.
+    pub now: OffsetDateTime,
+}
+
+/// Ranges that nobody can ask for any more, oldest first: what comes before a range goes before it. All of it was
+/// published longer ago than a stream keeps messages; no consumer and no hold needs it; it has neither the last committed
+/// nor the last published number. Where no consumer is registered it is not known what they need, and everything stays.
+#[must_use]
+pub fn plan_drops(outbox: &Outbox, stream_age: Duration) -> Vec<SeqRange> {
+    if !outbox.serving || outbox.needs.consumers == 0 {
+        return Vec::new();
+    }
+    let past = outbox.now - stream_age - CLOCKS;
+    let needed = outbox.needs.first.as_ref().map_or(u64::MAX, |(seq, _)| *seq);
+    let end = needed.min(outbox.last_seq).min(outbox.published_seq);
+    let mut ranges = outbox.ranges.clone();
+    ranges.sort_unstable();
+    let unneeded = |range: &Range| range.seqs.to <= end && range.acked_at.is_some_and(|at| at < past);
+    ranges.iter().take_while(|range| unneeded(range)).map(|range| range.seqs).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use time::macros::datetime;
 
     use super::*;
@@ -183,5 +231,74 @@ mod tests {
         assert_eq!(plan_ranges(&first, 900, 500, 2).len(), 3, "a shard that ran out gets its ranges back");
         assert_eq!(SeqRange::parse(&larger.name()), Some(larger));
         assert_eq!(SeqRange::parse("outbox_publication"), None);
+    }
+
+    const NOW: OffsetDateTime = datetime!(2026-03-01 00:00 UTC);
+    const AGE: Duration = Duration::days(30);
+
+    /// Three ranges of ten; the first two are as old as can be.
+    fn outbox() -> Outbox {
+        let range = |from, age| Range { seqs: SeqRange { from, to: from + 10 }, acked_at: Some(NOW - age) };
+        let old = AGE + Duration::hours(2);
+        Outbox {
+            ranges: vec![range(11, old), range(1, old), range(21, Duration::ZERO)],
+            last_seq: 25,
+            published_seq: 25,
+            serving: true,
+            needs: Needs { consumers: 1, first: Some((25, "counter.g1".to_owned())) },
+            now: NOW,
+        }
+    }
+
+    fn drops(change: impl FnOnce(&mut Outbox)) -> Vec<u64> {
+        let mut outbox = outbox();
+        change(&mut outbox);
+        plan_drops(&outbox, AGE).iter().map(|range| range.from).collect()
+    }
+
+    #[test]
+    fn a_range_of_the_outbox_goes_only_when_every_condition_holds() {
+        let needed = |seq| Needs { consumers: 1, first: Some((seq, "x".to_owned())) };
+        assert_eq!(drops(|_| ()), [1, 11]);
+        assert_eq!(drops(|outbox| outbox.ranges[0].acked_at = Some(NOW - AGE)), [1], "clocks differ");
+        assert_eq!(drops(|outbox| outbox.ranges[0].acked_at = None), [1]);
+        assert_eq!(drops(|outbox| outbox.ranges[1].acked_at = None), [0; 0], "nothing goes before what is older");
+        assert_eq!(drops(|outbox| outbox.needs = needed(21)), [1, 11]);
+        assert_eq!(drops(|outbox| outbox.needs = needed(20)), [1]);
+        assert_eq!(drops(|outbox| outbox.last_seq = 20), [1], "20 is the last number");
+        assert_eq!(drops(|outbox| outbox.published_seq = 20), [1], "20 was published last");
+        assert_eq!(drops(|outbox| outbox.serving = false), [0; 0]);
+        assert_eq!(drops(|outbox| outbox.needs = Needs::default()), [0; 0], "nobody registered");
+        assert_eq!(drops(|outbox| outbox.needs.first = None), [1, 11]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_needed_published_last_or_young_is_never_dropped(
+            ends in proptest::collection::vec((1_u64..50, proptest::option::of(0_i64..80)), 0..12),
+            (last_seq, published_seq) in (0_u64..400, 0_u64..400),
+            first in proptest::option::of(1_u64..400),
+            (consumers, serving) in (0_u64..3, any::<bool>()),
+        ) {
+            let mut from = 1;
+            let ranges: Vec<Range> = ends.iter().map(|(length, days)| {
+                let seqs = SeqRange { from, to: from + length };
+                from = seqs.to;
+                Range { seqs, acked_at: days.map(|days| NOW - Duration::days(days)) }
+            }).collect();
+            let needs = Needs { consumers, first: first.map(|seq| (seq, "x".to_owned())) };
+            let outbox = Outbox { ranges: ranges.clone(), last_seq, published_seq, serving, needs, now: NOW };
+            let dropped = plan_drops(&outbox, AGE);
+            let begins = dropped.last().map_or(1, |range| range.to);
+            prop_assert!(dropped.iter().map(|range| range.from).eq(ranges.iter().take(dropped.len()).map(|range| range.seqs.from)));
+            if !dropped.is_empty() {
+                prop_assert!(serving && consumers > 0);
+                prop_assert!(begins <= last_seq && begins <= published_seq);
+                prop_assert!(first.is_none_or(|first| begins <= first));
+            }
+            for range in ranges.iter().take(dropped.len()) {
+                prop_assert!(range.acked_at.is_some_and(|at| at < NOW - AGE));
+            }
+        }
     }
 }

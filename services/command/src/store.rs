@@ -2,7 +2,7 @@
 //! `store/`; the `search_path` of a connection says which shard it means.
 //!
 //! [`writer`] runs batches on a connection of its own; [`facts`] and [`operations`] read through pools; [`shard`] brings a
-//! shard up; [`outbox`], [`accounts`] and [`partitions`] serve the publisher, the consumer and the maintenance.
+//! shard up; [`outbox`], [`accounts`], [`partitions`] and [`retention`] serve the publisher, the consumer and the maintenance.
 
 pub mod accounts;
 pub mod barrier;
@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod operations;
 pub mod outbox;
 pub mod partitions;
+pub mod retention;
 pub mod risk;
 pub mod scan;
 pub mod shard;

@@ -13,14 +13,25 @@ use crate::metrics::WriterMetrics;
 use crate::partitions::{SeqRange, Week, plan_ranges, plan_weeks};
 use crate::store;
 use crate::store::partitions::{Changes, Found, change, find_in};
+use crate::store::retention::{drop_unneeded, trim_evidence};
 
 /// Pause after a pass that failed, for example because a reader was in the way.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// What a shard's partitions are kept by.
+#[derive(Clone)]
+pub(crate) struct Keeping {
+    pub(crate) settings: Arc<Settings>,
+    /// How long a stream keeps its messages.
+    pub(crate) stream_age: time::Duration,
+    pub(crate) metrics: WriterMetrics,
+}
+
 /// Looks after a shard until the process stops.
-pub(crate) async fn run(shard: Arc<Shard>, settings: Arc<Settings>, metrics: WriterMetrics, stop: CancellationToken) {
+pub(crate) async fn run(shard: Arc<Shard>, keeping: Keeping, stop: CancellationToken) {
+    let settings = &keeping.settings;
     loop {
-        let pause = match pass(&shard, &settings, &metrics).await {
+        let pause = match pass(&shard, &keeping).await {
             Ok(()) => settings.maintenance_interval(),
             Err(error) => {
                 tracing::warn!(shard = shard.number, error = error.chain(), "partitions were not looked after");
@@ -36,14 +47,19 @@ pub(crate) async fn run(shard: Arc<Shard>, settings: Arc<Settings>, metrics: Wri
 }
 
 /// One pass. How far partitions reach is told before they are changed too: it has to be seen that they do not.
-async fn pass(shard: &Shard, settings: &Settings, metrics: &WriterMetrics) -> Result<(), store::Error> {
+async fn pass(shard: &Shard, keeping: &Keeping) -> Result<(), store::Error> {
+    let Keeping { settings, stream_age, metrics } = keeping;
     let found = find_in(&shard.pool).await?;
     tell(&found, shard, metrics);
     let changes = plan(&found, settings);
-    if changes.is_empty() {
-        return Ok(());
+    if !changes.is_empty() {
+        apply(shard, &changes, metrics).await?;
     }
-    change(&shard.pool, shard.number, &changes).await?;
+    if settings.drop_outbox { drop_outbox(shard, *stream_age).await } else { Ok(()) }
+}
+
+async fn apply(shard: &Shard, changes: &Changes, metrics: &WriterMetrics) -> Result<(), store::Error> {
+    change(&shard.pool, shard.number, changes).await?;
     let names = |weeks: &[Week]| weeks.iter().map(|week| week.name()).collect::<Vec<_>>().join(" ");
     tracing::info!(
         shard = shard.number,
@@ -54,6 +70,15 @@ async fn pass(shard: &Shard, settings: &Settings, metrics: &WriterMetrics) -> Re
     );
     tell(&find_in(&shard.pool).await?, shard, metrics);
     Ok(())
+}
+
+async fn drop_outbox(shard: &Shard, stream_age: time::Duration) -> Result<(), store::Error> {
+    let dropped = drop_unneeded(&shard.pool, shard.number, stream_age).await?;
+    if !dropped.is_empty() {
+        let names = dropped.iter().map(|range| range.name()).collect::<Vec<_>>().join(" ");
+        tracing::info!(shard = shard.number, dropped = names, "nobody needs these parts of the outbox any more");
+    }
+    trim_evidence(&shard.pool).await
 }
 
 fn tell(found: &Found, shard: &Shard, metrics: &WriterMetrics) {

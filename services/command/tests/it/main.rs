@@ -10,6 +10,7 @@ mod limits;
 mod lock;
 mod many;
 mod policy;
+mod registry;
 mod restated;
 mod rig;
 mod risk;
