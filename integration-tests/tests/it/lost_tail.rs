@@ -11,10 +11,32 @@ use crate::crash::{Load, Verdicts, people, verdicts_stand};
 use crate::world::{Caller, World, eventually};
 
 const VIDEOS: [&str; 5] = ["V0", "V1", "V2", "V3", "V4"];
+const SHARDS: usize = 4;
 
-async fn under_load(users: &[Caller], time: Duration) -> Verdicts {
+/// Commits of each lane of relations that a round of load makes at least.
+const ROUND: u64 = 20;
+
+/// Last commit of each lane of relations.
+async fn committed(world: &World) -> Result<BTreeMap<String, u64>, String> {
+    let board = world.board().await.map_err(|status| format!("{status:?}"))?;
+    let relations = board.lanes.into_iter().filter(|lane| lane.lane.starts_with("rel-"));
+    relations.map(|lane| Ok((lane.lane.clone(), lane.committed_seq.ok_or(lane.lane)?))).collect()
+}
+
+/// Load until every lane of relations has a round of commits more.
+async fn under_load(world: &World, users: &[Caller]) -> Verdicts {
+    let before = eventually("every lane tells its last commit", async || match committed(world).await? {
+        lanes if lanes.len() == SHARDS => Ok(lanes),
+        lanes => Err(format!("{lanes:?}")),
+    })
+    .await;
     let load = Load::start(users);
-    tokio::time::sleep(time).await;
+    eventually("every lane takes commits", async || {
+        let now = committed(world).await?;
+        let done = before.iter().all(|(lane, last)| now.get(lane).is_some_and(|now| *now >= last + ROUND));
+        if done { Ok(()) } else { Err(format!("{before:?} became {now:?}")) }
+    })
+    .await;
     load.finish().await
 }
 
@@ -63,11 +85,11 @@ async fn inv_03_inv_25_case_45_facts_that_are_put_back_and_all_that_was_made_of_
     let stack = tokio::task::spawn_blocking(move || Stack::start(spec)).await.expect("no panic").expect("a stack");
     let world = World::start_with_facts_apart(&stack).await;
     let users = people(&world).await;
-    let kept = under_load(&users, Duration::from_millis(800)).await;
+    let kept = under_load(&world, &users).await;
     world.settled().await;
     let backup = tokio::task::block_in_place(|| stack.back_up_postgres(1)).expect("a copy");
 
-    under_load(&users, Duration::from_millis(800)).await;
+    under_load(&world, &users).await;
     world.settled().await;
     let before = shown(&world, &users).await;
     assert_eq!(repaired(&world).await, BTreeMap::new(), "nothing is lost yet");
@@ -76,8 +98,8 @@ async fn inv_03_inv_25_case_45_facts_that_are_put_back_and_all_that_was_made_of_
     let load = Load::start(&users);
     tokio::task::block_in_place(|| stack.put_back_postgres(&backup)).expect("put back");
     eventually("every shard that lost something serves again", async || match repaired(&world).await {
-        lanes if lanes.len() == 4 => Ok(()),
-        lanes => Err(format!("{lanes:?}")),
+        lanes if lanes.len() == SHARDS => Ok(()),
+        _ => Err(format!("{:?}", world.board().await.expect("the board answers").lanes)),
     })
     .await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -85,7 +107,10 @@ async fn inv_03_inv_25_case_45_facts_that_are_put_back_and_all_that_was_made_of_
     world.settled().await;
 
     let (gone, restated) = repaired(&world).await.values().fold((0, 0), |sum, lane| (sum.0 + lane.0, sum.1 + lane.1));
-    assert!(gone >= 40 && restated > 0, "{gone} messages were lost, {restated} relations stated again");
+    assert!(
+        gone >= ROUND * SHARDS as u64 && restated > 0,
+        "{gone} messages were lost, {restated} relations stated again"
+    );
     let facts = agree::relations(&world).await;
     agree::check_copies(&world, &facts).await;
     versions_never_fall(&users, &before, &facts).await;
