@@ -5,6 +5,7 @@
 mod accounts;
 mod agree;
 mod client;
+mod consumer;
 mod crash;
 mod errors;
 mod instances;

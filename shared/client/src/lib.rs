@@ -2,7 +2,8 @@
 //!
 //! [`LikeSession`](session::LikeSession) is the rule: one user, one video, one command in flight, the last tap wins, and an
 //! answer is believed at its version. [`LikeClient`](client::LikeClient) makes the calls, [`Likes`](likes::Likes) holds a
-//! session for each relation that was touched.
+//! session for each relation that was touched. With the feature `consumer`, a service keeps a projection of its own of every
+//! relation: its module says how.
 //!
 //! ```no_run
 //! # async fn example(user_token: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -25,6 +26,8 @@
 
 pub mod channel;
 pub mod client;
+#[cfg(feature = "consumer")]
+pub mod consumer;
 pub mod likes;
 pub mod retry;
 pub mod session;

@@ -106,7 +106,7 @@ async fn watch(test: Command) -> Result<(Option<ExitStatus>, Tally)> {
 /// Libraries, binaries and tests with one set of features, so that nothing is built twice.
 fn build_all() -> Result<PathBuf> {
     step("building everything with its tests");
-    run_shown(cargo().args(["build", "--workspace", "--lib", "--bins", "--tests"]))?;
+    run_shown(cargo().args(["build", "--workspace", "--lib", "--bins", "--tests", "--examples"]))?;
     let own = std::env::current_exe().context("the path of this program")?;
     let target = own.ancestors().nth(2).context("the target folder of this program")?;
     Ok(target.join("debug"))

@@ -156,11 +156,17 @@ buf curl --protocol grpcweb -H \"authorization: Bearer $TOKEN\" \\
 grpcurl -plaintext -H \"authorization: Bearer $OPERATOR\" \\
   $LIKEWISE likewise.reconciliation.v1.OperationsService/GetLagBoard
 
+# a projection of your own, fed with every change: table `taste` in the database above
+export CONSUMER_NAME=tastes CONSUMER_POSTGRES={postgres} CONSUMER_NATS={nats} \\
+  CONSUMER_PUBLISHER=http://$LIKEWISE CONSUMER_STREAM_PREFIX={prefix} CONSUMER_TOKEN=$(cargo dev token --service tastes)
+cargo run -p likewise-client --features consumer --example tastes
+
 # tokens for others: cargo dev token --user mei
 # everything ends with ctrl-c
 ",
         admin = site.process.admin(),
         postgres = site.config.database.dsn(),
+        prefix = site.config.stream_prefix,
         nats = address.nats,
         redis = address.redis,
         log = site.process.log().display(),

@@ -59,28 +59,57 @@ impl Process {
     /// # Errors
     /// When it ends or does not serve in time; with the end of its log.
     pub async fn run(program: &Path, config: &TestConfig, environment: &[(&str, &str)]) -> Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(1);
-        let binary = program.file_name().context("a program has a name")?.to_string_lossy().into_owned();
-        let name = format!("{binary}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let port_file = config.folder().join(format!("{}.ports", unique(program)?));
+        let arguments = vec!["--config".to_owned(), config.path().to_string_lossy().into_owned()];
+        let port_file_text = port_file.to_string_lossy().into_owned();
+        let environment = [environment, &[("LIKEWISE__SERVER__PORT_FILE", &port_file_text)]].concat();
+        let mut process = Self::spawn(program, arguments, config, &environment)?;
+        process.bound = process.wait_until_it_serves(&program.to_string_lossy(), &port_file).await?;
+        Ok(process)
+    }
+
+    /// Starts an example of a package, which serves nothing, with environment variables of its own. It lies among the
+    /// binaries in `LIKEWISE_BIN_DIR`, or is built now.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub async fn example(
+        (package, features, name): (&str, &str, &str),
+        config: &TestConfig,
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        let program = match std::env::var_os("LIKEWISE_BIN_DIR") {
+            Some(folder) => PathBuf::from(folder).join("examples").join(name),
+            None => {
+                let wanted = ["--package", package, "--features", features, "--example", name].map(str::to_owned);
+                tokio::task::spawn_blocking(move || build(&wanted, is_release())).await??.join("examples").join(name)
+            }
+        };
+        Self::spawn(&program, Vec::new(), config, environment)
+    }
+
+    fn spawn(
+        program: &Path,
+        arguments: Vec<String>,
+        config: &TestConfig,
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        let name = unique(program)?;
         let folder = config.folder();
-        let port_file = folder.join(format!("{name}.ports"));
-        let mut launch = Launch {
+        let launch = Launch {
             program: program.to_path_buf(),
-            arguments: vec!["--config".to_owned(), config.path().to_string_lossy().into_owned()],
+            arguments,
             environment: environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             folder: folder.to_path_buf(),
             user: None,
             log: folder.join(format!("{name}.log")),
             stop: Signal::KILL,
         };
-        let port_file_text = port_file.to_string_lossy().into_owned();
-        launch.environment.push(("LIKEWISE__SERVER__PORT_FILE".to_owned(), port_file_text));
         let child = spawn(&launch)?;
         let record = config.address.folder.join(format!("{name}.process"));
         let bound = Bound { grpc: String::new(), admin: String::new() };
-        let mut process = Self { child, bound, log: launch.log, record };
+        let process = Self { child, bound, log: launch.log, record };
         leftovers::record(&process.record, process.child.id())?;
-        process.bound = process.wait_until_it_serves(&binary, &port_file).await?;
         Ok(process)
     }
 
@@ -176,6 +205,13 @@ impl Drop for Process {
     }
 }
 
+/// A name for what one run of a program writes.
+fn unique(program: &Path) -> Result<String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(1);
+    let name = program.file_name().context("a program has a name")?.to_string_lossy();
+    Ok(format!("{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)))
+}
+
 /// The path of a binary: in `LIKEWISE_BIN_DIR`, or built now, once per process.
 async fn built(binary: &str) -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("LIKEWISE_BIN_DIR") {
@@ -209,19 +245,24 @@ fn is_release() -> bool {
 /// # Errors
 /// When it does not compile.
 pub fn build_binary(binary: &str, release: bool) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.current_dir(workspace()).args(["build", "--quiet", "--package", binary, "--bin", binary]);
-    if release {
-        build.arg("--release");
-    }
-    run_shown(&mut build)?;
-    let folder = target_folder().join(if release { "release" } else { "debug" });
+    let folder = build(&["--package", binary, "--bin", binary].map(str::to_owned), release)?;
     let path = folder.join(binary);
     if !path.is_file() {
         bail!("{} was not built; is the target folder elsewhere? Set LIKEWISE_BIN_DIR", path.display());
     }
     path.canonicalize().context("the built binary")
+}
+
+/// Builds what is wanted, and answers the folder of its profile.
+fn build(wanted: &[String], release: bool) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(workspace()).args(["build", "--quiet"]).args(wanted);
+    if release {
+        build.arg("--release");
+    }
+    run_shown(&mut build)?;
+    Ok(target_folder().join(if release { "release" } else { "debug" }))
 }
 
 /// Where cargo puts what it builds: the folder this program lies in, by its tag.

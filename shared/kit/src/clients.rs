@@ -1,13 +1,15 @@
 //! Calls to other services.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use crate::auth::ServiceTokens;
+use crate::auth::{MintError, ServiceTokens};
 use crate::{deadline, errors};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,18 +58,41 @@ pub(crate) fn channel_settings(endpoint: &str) -> Result<Endpoint, Error> {
 /// # Errors
 /// [`Error`] when the endpoint is no URL.
 pub fn outbound(endpoint: &str, tokens: &ServiceTokens) -> Result<Outbound, Error> {
-    Ok(InterceptedService::new(channel(endpoint)?, ServiceAuth { tokens: tokens.clone() }))
+    outbound_as(endpoint, Arc::new(tokens.clone()))
+}
+
+/// A channel that carries somebody's token.
+///
+/// # Errors
+/// [`Error`] when the endpoint is no URL.
+pub fn outbound_as(endpoint: &str, bearer: Arc<dyn Bearer>) -> Result<Outbound, Error> {
+    Ok(InterceptedService::new(channel(endpoint)?, ServiceAuth { bearer }))
+}
+
+/// Whoever has a token. Asked for each call, so that a token may be replaced before it expires.
+pub trait Bearer: Send + Sync {
+    /// The value of the header `authorization`. Must not block.
+    ///
+    /// # Errors
+    /// When there is no token; the call is not made.
+    fn header(&self) -> Result<MetadataValue<Ascii>, MintError>;
+}
+
+impl Bearer for ServiceTokens {
+    fn header(&self) -> Result<MetadataValue<Ascii>, MintError> {
+        Self::header(self)
+    }
 }
 
 /// Adds our token to each call, and what is left of the time of the call being answered unless the request has its own.
 #[derive(Clone)]
 pub struct ServiceAuth {
-    tokens: ServiceTokens,
+    bearer: Arc<dyn Bearer>,
 }
 
 impl Interceptor for ServiceAuth {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let header = self.tokens.header().map_err(|error| {
+        let header = self.bearer.header().map_err(|error| {
             tracing::error!(%error, "no service token");
             errors::internal()
         })?;

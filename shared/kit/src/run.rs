@@ -54,7 +54,7 @@ mod program;
 mod readiness;
 mod serve;
 
-pub use context::{Context, Error as ContextError, check};
+pub use context::{Context, Error as ContextError, check, connect_nats};
 pub use listen::{Bound, bind};
 pub use log::init as init_log;
 pub use program::{BoxError, Program, main_of, stop_on_signals};

@@ -9,11 +9,13 @@ use serde::Deserialize;
 use super::{Fault, Loader, Validate};
 use crate::lanes::{LANE_DEFAULTS, LaneSettings};
 
+const POSTGRES_DEFAULTS: &str = include_str!("../../defaults/postgres.toml");
+
 /// Defaults of the common sections, by name.
 pub const COMMON_DEFAULTS: [(&str, &str); 8] = [
     ("server", include_str!("../../defaults/server.toml")),
     ("auth", include_str!("../../defaults/auth.toml")),
-    ("postgres", include_str!("../../defaults/postgres.toml")),
+    ("postgres", POSTGRES_DEFAULTS),
     ("nats", include_str!("../../defaults/nats.toml")),
     ("redis", include_str!("../../defaults/redis.toml")),
     ("lanes", LANE_DEFAULTS),
@@ -134,6 +136,15 @@ pub struct PostgresSettings {
     pub client_check_interval_ms: u64,
     /// Longest time data may stay unacknowledged, in milliseconds.
     pub tcp_user_timeout_ms: u64,
+}
+
+impl PostgresSettings {
+    /// One server and the compiled-in limits.
+    #[must_use]
+    pub fn of(name: &str, connection_string: SecretString) -> Self {
+        let limits: Self = toml::from_str(POSTGRES_DEFAULTS).expect("a test reads them");
+        Self { servers: [(name.to_owned(), connection_string)].into(), ..limits }
+    }
 }
 
 impl Validate for PostgresSettings {

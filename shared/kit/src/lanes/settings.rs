@@ -47,6 +47,13 @@ pub struct LaneSettings {
     pub retry_ms_max: u64,
 }
 
+impl Default for LaneSettings {
+    /// The compiled-in defaults.
+    fn default() -> Self {
+        toml::from_str(LANE_DEFAULTS).expect("a test reads them")
+    }
+}
+
 impl LaneSettings {
     pub(crate) const fn lease_ttl(&self) -> Duration {
         Duration::from_millis(self.lease_ttl_ms)
@@ -121,7 +128,7 @@ mod tests {
 
     #[test]
     fn defaults_are_valid_and_every_fault_is_told() {
-        let defaults: LaneSettings = toml::from_str(LANE_DEFAULTS).expect("complete");
+        let defaults = LaneSettings::default();
         let mut faults = Vec::new();
         defaults.validate(&mut faults);
         assert!(faults.is_empty(), "{faults:?}");

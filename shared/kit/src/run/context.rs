@@ -165,7 +165,11 @@ fn addresses(settings: &NatsSettings) -> Result<Vec<ServerAddr>, Error> {
     parsed.map_err(|_| Error::NatsAddress)
 }
 
-async fn connect_nats(settings: &NatsSettings, name: &str) -> Result<async_nats::Client, Error> {
+/// A connection to NATS that is made in the background, and again whenever it breaks.
+///
+/// # Errors
+/// [`Error`] when the address cannot be understood.
+pub async fn connect_nats(settings: &NatsSettings, name: &str) -> Result<async_nats::Client, Error> {
     let options = ConnectOptions::new()
         .name(format!("likewise {name}"))
         .retry_on_initial_connect()
