@@ -130,9 +130,13 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
         watermarks: Vec::new(),
         ready: Vec::new(),
     };
-    let authority = authority(&context, &settings)?;
+    // Whoever only publishes asks nobody.
+    let asks = settings.api || settings.maintenance;
+    let authority = asks.then(|| authority(&context, &settings)).transpose()?;
     let publishers = if settings.publisher { publish(&context, &shards, &mut service) } else { Vec::new() };
-    if settings.maintenance {
+    if settings.maintenance
+        && let Some(authority) = &authority
+    {
         context.spawn("command risk acts", Arc::clone(&acts).run(context.stop.clone()));
         let every = Duration::from_millis(settings.authority_sweep_ms);
         let stream_age = time::Duration::days(context.common.lanes.max_age_days.into());
@@ -148,7 +152,9 @@ pub async fn start(context: Context, settings: Settings) -> Result<Service, Star
             context.spawn("command authority", read);
         }
     }
-    if settings.api {
+    if settings.api
+        && let Some(authority) = authority
+    {
         for (number, mut writer) in writers.into_iter().enumerate() {
             if let Some(publisher) = publishers.get(number) {
                 let (woken, doubted) = (Arc::clone(publisher), Arc::clone(publisher));

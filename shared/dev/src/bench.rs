@@ -10,8 +10,10 @@ mod door;
 mod fold;
 mod gateway;
 mod hot_row;
+mod lanes;
 mod load;
 mod mix;
+mod raw_lanes;
 mod report;
 mod sql;
 
@@ -77,7 +79,7 @@ pub struct Area {
 }
 
 /// All areas, in the order they run.
-pub const AREAS: &[Area] = &[command::AREA, counter::AREA];
+pub const AREAS: &[Area] = &[command::AREA, counter::AREA, lanes::AREA];
 
 /// Measures, prints, and writes the file.
 ///

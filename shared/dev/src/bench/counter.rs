@@ -31,6 +31,9 @@ const BOUND: Duration = Duration::from_secs(120);
 /// How often is looked how far the counter is.
 const LOOK: Duration = Duration::from_millis(10);
 const STOP: Duration = Duration::from_secs(30);
+/// A command process that only publishes.
+const PUBLISHING: [(&str, &str); 2] =
+    [("LIKEWISE__COMMAND__API", "false"), ("LIKEWISE__COMMAND__MAINTENANCE", "false")];
 /// A counter that only folds.
 const FOLDING: [(&str, &str); 2] = [("LIKEWISE__COUNTER__API", "false"), ("LIKEWISE__COUNTER__AGGREGATOR", "false")];
 /// Under this no machine is good enough.
@@ -72,8 +75,7 @@ async fn run(bench: &mut Bench, figures: &mut Figures) -> Result<()> {
     .await??;
     // From here on only the publisher runs; a counter comes for each backlog.
     let _ = bench.site.process.terminate(STOP).await?;
-    let publishing = [("LIKEWISE__COMMAND__API", "false")];
-    bench.site.process = Process::run(&command, &bench.site.config, &publishing).await?;
+    bench.site.process = Process::run(&command, &bench.site.config, &PUBLISHING).await?;
     let changes = if bench.is_quick { 30_000 } else { 160_000 };
     let rounds = bench.rounds();
     let mut stage = Stage::open(bench, counter).await?;
