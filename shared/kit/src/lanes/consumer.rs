@@ -3,7 +3,7 @@
 //! One consumer per lane and projection works at a time, by a lease whose epoch fences older owners. The broker keeps
 //! no truth about what was read: the checkpoint does, and before anything is read the stream has to agree with it.
 
-mod compare;
+pub(super) mod compare;
 mod feed;
 mod fill;
 mod pull;

@@ -66,6 +66,7 @@ pub async fn shard_meta(pool: &Pool) -> Result<ShardMeta, Error> {
             .ok_or_else(|| Error::outbox("read what the shard is", format!("unknown status {status}")))?,
         epoch_pending: row.try_get(4)?,
         server_changed: row.try_get(5)?,
+        server_started_at: row.try_get(6)?,
     })
 }
 
@@ -90,23 +91,31 @@ fn lane_epoch(row: &Row) -> Result<LaneEpoch, Error> {
     })
 }
 
-/// Opens epoch `to` after `from`: the shard takes no changes until [`end_epoch`]. False when the shard is not in `from`
-/// any more.
+/// Opens epoch `to`, whose stream begins at `first_seq`, after that of `seen`: the shard takes no changes until
+/// [`end_epoch`]. False when the shard is in another epoch by now, or its server was started anew.
 pub(super) async fn begin_epoch(
     pool: &Pool,
     lock: (i32, i32),
-    from: u32,
-    to: u32,
-    first_seq: u64,
+    seen: &ShardMeta,
+    (to, first_seq): (u32, u64),
     lost: u64,
 ) -> Result<bool, Error> {
-    let (from, to) = (as_integer(from), as_integer(to));
-    under_lock(pool, lock, BEGIN, &[&from, &to, &as_bigint(first_seq), &as_bigint(lost)]).await
+    let (from, to) = (as_integer(seen.epoch), as_integer(to));
+    let parameters: [&(dyn ToSql + Sync); 5] =
+        [&from, &to, &as_bigint(first_seq), &as_bigint(lost), &seen.server_started_at];
+    under_lock(pool, lock, BEGIN, &parameters).await
 }
 
-/// Lets the shard serve in `epoch`, on the server that answers. False when it is not being repaired in that epoch.
-pub(super) async fn end_epoch(pool: &Pool, lock: (i32, i32), epoch: u32, restated: u64) -> Result<bool, Error> {
-    under_lock(pool, lock, END, &[&as_integer(epoch), &as_bigint(restated)]).await
+/// Lets the shard serve in `epoch`, on the server that answers. False when it is not being repaired in that epoch, or the
+/// server was started after `seen`, whereby what was stated again may be lost.
+pub(super) async fn end_epoch(
+    pool: &Pool,
+    lock: (i32, i32),
+    seen: &ShardMeta,
+    epoch: u32,
+    restated: u64,
+) -> Result<bool, Error> {
+    under_lock(pool, lock, END, &[&as_integer(epoch), &as_bigint(restated), &seen.server_started_at]).await
 }
 
 /// Says that the shard lives elsewhere. False when that was known.

@@ -23,6 +23,8 @@ mod echo;
 mod error;
 mod evidence;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod outbox;
 mod projection;
 mod publisher;

@@ -67,6 +67,8 @@ pub struct ShardMeta {
     /// Whether the server, or its timeline, is another one than the shard was last known to live on: an asynchronous
     /// standby was promoted, or a backup was restored.
     pub server_changed: bool,
+    /// When the server was started that answered. What a database is put back to is served by one that started later.
+    pub server_started_at: OffsetDateTime,
 }
 
 /// One epoch of a shard.

@@ -7,9 +7,9 @@
 
 mod attach;
 mod batch;
-mod history;
+pub(super) mod history;
 mod repair;
-mod resume;
+pub(super) mod resume;
 mod run;
 mod status;
 

@@ -272,6 +272,7 @@ mod tests {
             status: ShardStatus::Serving,
             epoch_pending: false,
             server_changed: false,
+            server_started_at: time::OffsetDateTime::UNIX_EPOCH,
         };
         let wanted = config(&settings(), &LANE, meta, 1);
         assert!(check(&wanted, &wanted).is_ok() && check_incarnation(&wanted, incarnation).is_ok());

@@ -7,32 +7,32 @@ use super::super::stream::Found;
 
 /// The stream as its leader has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) stream: String,
+pub(in crate::lanes) struct Ends {
+    pub(in crate::lanes) stream: String,
     /// First number still in the stream; one above `last` when it is empty.
-    pub(super) first: u64,
+    pub(in crate::lanes) first: u64,
     /// Last number given out.
-    pub(super) last: u64,
+    pub(in crate::lanes) last: u64,
     /// What stands at the number applied last.
-    pub(super) applied: Found,
+    pub(in crate::lanes) applied: Found,
     /// Nothing more comes into it: the shard goes on in a later epoch.
-    pub(super) sealed: bool,
+    pub(in crate::lanes) sealed: bool,
 }
 
 /// What there is to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::lanes) enum Next {
     /// This stream.
     Here,
     /// The stream of the next epoch: of this one everything has been applied.
     NextEpoch,
 }
 
-pub(super) const REPAIR: &str = "the lane was published again with other messages than the ones applied; repair the shard, then \
+pub(in crate::lanes) const REPAIR: &str = "the lane was published again with other messages than the ones applied; repair the shard, then \
                       the projection";
 
 /// Accepts a stream from which `next_offset` can be read next, after the message `last_event_id`.
-pub(super) fn compare(ends: &Ends, next_offset: u64, last_event_id: Option<Uuid>) -> Result<Next, Error> {
+pub(in crate::lanes) fn compare(ends: &Ends, next_offset: u64, last_event_id: Option<Uuid>) -> Result<Next, Error> {
     let applied = next_offset - 1;
     if ends.last < applied {
         // A sealed stream never gets its end again, and what it held there was lost or stands in the next.

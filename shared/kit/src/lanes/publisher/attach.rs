@@ -1,7 +1,6 @@
 //! Attaching: the stream is opened and its end compared with the outbox, before anything is published.
 
 use async_nats::jetstream;
-use async_nats::jetstream::stream::Stream;
 
 use super::super::stream::{Found, at, ensure, epochs, state};
 use super::super::{Error, Outbox, Runtime, ShardMeta, ShardStatus, stream_name, subject};
@@ -9,7 +8,6 @@ use super::resume::{Resume, Row, Tail, resume};
 
 /// A stream that agrees with the outbox.
 pub(super) struct Attached {
-    pub(super) stream: Stream,
     pub(super) name: String,
     pub(super) subject: String,
     pub(super) meta: ShardMeta,
@@ -49,7 +47,7 @@ pub(super) async fn attach<O: Outbox>(
         tracing::info!(%lane, stream = name, from, to, "writing the evidence that an interruption left out");
         outbox.record_evidence(from, to, &name).await?;
     }
-    Ok(Attached { stream, name, subject, meta, evidence: evidence.max(last), resume })
+    Ok(Attached { name, subject, meta, evidence: evidence.max(last), resume })
 }
 
 /// First number the outbox has; 1 when it has none.

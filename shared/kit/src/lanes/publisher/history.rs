@@ -9,17 +9,17 @@ use uuid::Uuid;
 
 /// The numbers of one epoch's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) epoch: u32,
+pub(in crate::lanes) struct Span {
+    pub(in crate::lanes) epoch: u32,
     /// Number of its first message ever.
-    pub(super) first: u64,
+    pub(in crate::lanes) first: u64,
     /// Last number given out; below `first` when it never had a message.
-    pub(super) last: u64,
+    pub(in crate::lanes) last: u64,
 }
 
 /// What to ask, or the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::lanes) enum Step {
     /// Whether outbox and history agree at this number.
     Ask(u64),
     /// They agree up to here, and nowhere above; 0 when nowhere.
@@ -30,7 +30,7 @@ pub(super) enum Step {
 /// nowhere behind it, so half of what is left is ruled out by each question. A number said not to agree although it does
 /// (nobody can tell any more) only moves the answer down, and a lower answer states more again than was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Search {
+pub(in crate::lanes) struct Search {
     /// They agree here, or it is 0.
     low: u64,
     /// They do not agree here.
@@ -39,25 +39,25 @@ pub(super) struct Search {
 
 impl Search {
     /// Over the numbers up to `last`.
-    pub(super) const fn new(last: u64) -> Self {
+    pub(in crate::lanes) const fn new(last: u64) -> Self {
         Self { low: 0, high: last + 1 }
     }
 
-    pub(super) const fn step(&self) -> Step {
+    pub(in crate::lanes) const fn step(&self) -> Step {
         if self.high - self.low <= 1 {
             return Step::Agreed(self.low);
         }
         Step::Ask(self.low + (self.high - self.low) / 2)
     }
 
-    pub(super) const fn told(self, at: u64, agrees: bool) -> Self {
+    pub(in crate::lanes) const fn told(self, at: u64, agrees: bool) -> Self {
         if agrees { Self { low: at, ..self } } else { Self { high: at, ..self } }
     }
 }
 
 /// Whether the outbox's row at a number is the message that was published there. Where the stream has nothing any more,
 /// evidence speaks for the row.
-pub(super) fn agrees(found: &Found, row: Option<Uuid>, at: u64, evidence: u64) -> bool {
+pub(in crate::lanes) fn agrees(found: &Found, row: Option<Uuid>, at: u64, evidence: u64) -> bool {
     match (found, row) {
         (Found::Event(published), Some(committed)) => *published == committed,
         // Rows may have been dropped long after they were published.
@@ -67,23 +67,29 @@ pub(super) fn agrees(found: &Found, row: Option<Uuid>, at: u64, evidence: u64) -
 }
 
 /// The stream that speaks at a number: the newest that begins at or before it. What an older one holds there was lost.
-pub(super) fn speaker(spans: &[Span], at: u64) -> Option<Span> {
+pub(in crate::lanes) fn speaker(spans: &[Span], at: u64) -> Option<Span> {
     spans.iter().filter(|span| span.first <= at).max_by_key(|span| span.epoch).copied()
 }
 
 /// Last number of the history: the newest stream ends it, however far older ones went.
-pub(super) fn end(spans: &[Span]) -> u64 {
+pub(in crate::lanes) fn end(spans: &[Span]) -> u64 {
     spans.iter().max_by_key(|span| span.epoch).map_or(0, |span| span.last)
 }
 
-/// What every stream holds after the last number agreed upon; all of it was lost, or may have been.
-pub(super) fn lost(spans: &[Span], agreed: u64) -> Vec<Span> {
-    let cut = |span: &Span| Span { first: span.first.max(agreed + 1), ..*span };
+/// What was lost, or may have been: what every stream holds after the last number agreed upon; and what a stream holds where
+/// the next one begins again, unless that one's epoch is among `served`. A database that does not remember to have opened an
+/// epoch has lost what it stated again then.
+pub(in crate::lanes) fn lost(spans: &[Span], agreed: u64, served: &[u32]) -> Vec<Span> {
+    let cut = |span: &Span| {
+        let next = spans.iter().filter(|other| other.epoch > span.epoch).min_by_key(|other| other.epoch);
+        let forgotten = next.filter(|next| !served.contains(&next.epoch)).map_or(u64::MAX, |next| next.first);
+        Span { first: span.first.max(forgotten.min(agreed + 1)), ..*span }
+    };
     spans.iter().map(cut).filter(|span| span.first <= span.last).collect()
 }
 
 /// Epoch after all that were ever used.
-pub(super) fn next_epoch(present: u32, spans: &[Span]) -> u32 {
+pub(in crate::lanes) fn next_epoch(present: u32, spans: &[Span]) -> u32 {
     1 + spans.iter().map(|span| span.epoch).fold(present, u32::max)
 }
 
@@ -144,8 +150,9 @@ mod tests {
         assert_eq!(speaker(&[span(0, 7, 9)], 6), None, "made again later");
         assert_eq!(end(&spans), 85, "E0 and E1 went further, and lost it");
         assert_eq!(end(&[]), 0);
-        assert_eq!(lost(&spans, 70), [span(0, 71, 100), span(1, 81, 90)]);
-        assert_eq!(lost(&spans, 85), [span(0, 86, 100), span(1, 86, 90)]);
+        assert_eq!(lost(&spans, 70, &[0, 1, 2]), [span(0, 71, 100), span(1, 81, 90)]);
+        assert_eq!(lost(&spans, 85, &[0, 1, 2]), [span(0, 86, 100), span(1, 86, 90)]);
+        assert_eq!(lost(&spans, 85, &[0]), [span(0, 81, 100), span(1, 86, 90)], "E1 is not remembered");
         assert_eq!(next_epoch(0, &spans), 3);
         assert_eq!(next_epoch(7, &spans), 8);
         assert_eq!(next_epoch(0, &[]), 1);

@@ -12,20 +12,23 @@ use async_nats::jetstream::stream::Stream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use likewise_domain::lane::Offset;
 
-use super::attach::first_row;
+use super::attach::{attach, first_row};
 use super::history::{Search, Span, Step, agrees, end, lost, next_epoch, speaker};
 use super::run::Run;
 use crate::crash_point;
-use crate::lanes::evidence::{begin_epoch, end_epoch, give_up_shard};
+use crate::lanes::evidence::{begin_epoch, end_epoch, give_up_shard, lane_epochs};
 use crate::lanes::stream::{
     Found, SCHEMA, at, check_incarnation, ensure, epochs, found_event, message_at, open, seal, state, stream_name,
 };
-use crate::lanes::{Error, LaneMessage, Outbox, Repair, ShardMeta, ShardStatus};
+use crate::lanes::{Error, LaneEpoch, LaneMessage, Outbox, Repair, ShardMeta, ShardStatus};
 
 /// Messages of a sealed stream that are read at once.
 const READS: usize = 64;
 /// Messages whose objects are stated again in one transaction.
 const CHUNK: u64 = 500;
+
+/// Why a step of a repair was refused: it is begun anew.
+const BEHIND_OUR_BACK: &str = "another publisher was faster, or the database was put back meanwhile";
 
 /// A stream of the lane.
 struct Old {
@@ -51,16 +54,20 @@ impl<O: Outbox> Run<O> {
     /// Repairs the shard, or finds that another server serves it.
     pub(super) async fn repair(&self) -> Result<(), Error> {
         let Some(repair) = self.outbox.repair() else { return Ok(()) };
-        let (lane, meta) = (self.outbox.lane(), self.outbox.meta().await?);
-        if meta.status == ShardStatus::Moved {
+        let lane = self.outbox.lane();
+        // Streams first: one that is newer than the shard's epoch, which is asked for after, tells of a repair that was lost.
+        let mut olds = self.streams().await?;
+        let seen = self.outbox.meta().await?;
+        if seen.status == ShardStatus::Moved {
             return Err(Error::Moved);
         }
-        let mut olds = self.streams(&meta).await?;
-        let plan = match self.recorded(&meta, &olds) {
+        olds.iter().try_for_each(|old| check_incarnation(&old.stream.cached_info().config, seen.incarnation))?;
+        let plan = match self.recorded(&seen, &olds) {
             Some(plan) => plan,
+            None if self.is_repaired().await? => return Ok(()),
             None => {
-                self.check_superseded(repair, &meta, &olds).await?;
-                self.begin(repair, &meta, &mut olds).await?
+                self.check_superseded(repair, &seen, &olds).await?;
+                self.begin(repair, &seen, &mut olds).await?
             }
         };
         olds.retain(|old| old.span.epoch < plan.epoch);
@@ -71,8 +78,8 @@ impl<O: Outbox> Run<O> {
         crash_point!("repair.after_create");
         let restated = self.restate(repair, &plan, &olds).await?;
         crash_point!("repair.before_end");
-        if !end_epoch(self.outbox.pool(), repair.lock(), plan.epoch, restated).await? {
-            return Err(Error::outbox("end the repair", "another publisher was faster"));
+        if !end_epoch(self.outbox.pool(), repair.lock(), &seen, plan.epoch, restated).await? {
+            return Err(Error::outbox("end the repair", BEHIND_OUR_BACK));
         }
         crash_point!("repair.after_end");
         self.metrics.repairs.inc();
@@ -81,15 +88,23 @@ impl<O: Outbox> Run<O> {
         Ok(())
     }
 
+    /// Whether somebody has repaired the shard since a repair was found to be due.
+    async fn is_repaired(&self) -> Result<bool, Error> {
+        match attach(&self.runtime, &self.jetstream, &*self.outbox).await {
+            Ok(_) => Ok(true),
+            Err(error) if self.repairs(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Every stream of the lane that the broker has, oldest epoch first.
-    async fn streams(&self, meta: &ShardMeta) -> Result<Vec<Old>, Error> {
+    async fn streams(&self) -> Result<Vec<Old>, Error> {
         let (lane, prefix) = (self.outbox.lane(), &self.runtime.settings.stream_prefix);
         self.runtime.wait_connected().await?;
         let mut olds = Vec::new();
         for epoch in epochs(&self.jetstream, prefix, &lane).await? {
             let name = stream_name(prefix, &lane, epoch);
             let Some(stream) = open(&self.jetstream, &name).await? else { continue };
-            check_incarnation(&stream.cached_info().config, meta.incarnation)?;
             let span = span(epoch, &stream).await?;
             olds.push(Old { span, name, stream });
         }
@@ -151,20 +166,22 @@ impl<O: Outbox> Run<O> {
         let spans: Vec<Span> = olds.iter().map(|old| old.span).collect();
         let evidence = self.outbox.last_evidence().await?;
         let agreed = self.agreed(olds, &spans, evidence).await?;
-        if let Some(old) = speaker(&spans, agreed).and_then(|span| olds.iter().find(|old| old.span == span))
-            && evidence < agreed
-        {
-            self.outbox.record_evidence(evidence + 1, agreed, &old.name).await?;
-        }
-        let behind: u64 = lost(&spans, agreed).iter().map(|span| span.last - span.first + 1).sum();
+        let served = served(&lane_epochs(self.outbox.pool()).await?);
+        let behind: u64 = lost(&spans, agreed, &served).iter().map(|span| span.last - span.first + 1).sum();
         let epoch = next_epoch(meta.epoch, &spans);
         tracing::error!(
             %lane, epoch, agreed, lost = behind,
             "commits were lost after they were published, or the server was replaced: repairing the shard"
         );
-        let pool = self.outbox.pool();
-        if !begin_epoch(pool, repair.lock(), meta.epoch, epoch, agreed + 1, behind).await? {
-            return Err(Error::outbox("begin the repair", "another publisher was faster"));
+        let (pool, lock) = (self.outbox.pool(), repair.lock());
+        if !begin_epoch(pool, lock, meta, (epoch, agreed + 1), behind).await? {
+            return Err(Error::outbox("begin the repair", BEHIND_OUR_BACK));
+        }
+        // Found missing again by whoever attaches, should it not come to this.
+        if let Some(old) = speaker(&spans, agreed).and_then(|span| olds.iter().find(|old| old.span == span))
+            && evidence < agreed
+        {
+            self.outbox.record_evidence(evidence + 1, agreed, &old.name).await?;
         }
         Ok(Plan { epoch, agreed })
     }
@@ -189,8 +206,9 @@ impl<O: Outbox> Run<O> {
     /// States everything again that the streams name after the last number agreed upon.
     async fn restate(&self, repair: &dyn Repair, plan: &Plan, olds: &[Old]) -> Result<u64, Error> {
         let spans: Vec<Span> = olds.iter().map(|old| old.span).collect();
+        let served = served(&lane_epochs(self.outbox.pool()).await?);
         let mut restated = 0;
-        for span in lost(&spans, plan.agreed) {
+        for span in lost(&spans, plan.agreed, &served) {
             let Some(old) = olds.iter().find(|old| old.span.epoch == span.epoch) else { continue };
             let mut next = span.first;
             while next <= span.last {
@@ -223,6 +241,11 @@ impl<O: Outbox> Run<O> {
         }
         Ok(found)
     }
+}
+
+/// Epochs that the database remembers to have opened.
+fn served(epochs: &[LaneEpoch]) -> Vec<u32> {
+    epochs.iter().filter(|known| known.served_at.is_some()).map(|known| known.epoch).collect()
 }
 
 /// Numbers of a stream as its leader has them.

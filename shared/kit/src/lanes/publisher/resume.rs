@@ -7,47 +7,47 @@ use super::super::stream::Found;
 
 /// The end of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tail {
+pub(in crate::lanes) struct Tail {
     /// Name of the stream.
-    pub(super) stream: String,
+    pub(in crate::lanes) stream: String,
     /// Last number the stream has given out; one below its first number when it never had a message.
-    pub(super) last: u64,
+    pub(in crate::lanes) last: u64,
     /// The message there.
-    pub(super) found: Found,
+    pub(in crate::lanes) found: Found,
 }
 
 /// The first outbox row at or above the stream's last number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) seq: u64,
-    pub(super) event_id: Uuid,
+pub(in crate::lanes) struct Row {
+    pub(in crate::lanes) seq: u64,
+    pub(in crate::lanes) event_id: Uuid,
 }
 
 /// Where the publisher stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Position {
+pub(in crate::lanes) struct Position {
     /// Last number in the stream.
-    pub(super) last: u64,
+    pub(in crate::lanes) last: u64,
     /// Event id there, which the outbox row of that number must keep carrying; `None` before the first message.
-    pub(super) event_id: Option<Uuid>,
+    pub(in crate::lanes) event_id: Option<Uuid>,
 }
 
 /// What a new attachment has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Resume {
-    pub(super) position: Position,
+pub(in crate::lanes) struct Resume {
+    pub(in crate::lanes) position: Position,
     /// Published, but the evidence was never written: a crash came between.
-    pub(super) evidence_missing: Option<(u64, u64)>,
+    pub(in crate::lanes) evidence_missing: Option<(u64, u64)>,
     /// Evidence says published, but the stream has lost it: comes again under the same numbers.
-    pub(super) lost_by_stream: Option<(u64, u64)>,
+    pub(in crate::lanes) lost_by_stream: Option<(u64, u64)>,
 }
 
-pub(super) const REPAIR: &str = "commits were lost after they were published, or two databases feed this stream; keep both as they \
+pub(in crate::lanes) const REPAIR: &str = "commits were lost after they were published, or two databases feed this stream; keep both as they \
                       are and repair the shard";
 
 /// Compares the stream's last message with the outbox row of the same number. `evidence` is the highest number with
 /// evidence.
-pub(super) fn resume(tail: &Tail, row: Option<Row>, evidence: u64) -> Result<Resume, Error> {
+pub(in crate::lanes) fn resume(tail: &Tail, row: Option<Row>, evidence: u64) -> Result<Resume, Error> {
     let lost = |found: String, expected: String| Error::LostTail {
         stream: tail.stream.clone(),
         seq: tail.last,

@@ -17,7 +17,6 @@ use crate::crash_point;
 use crate::lanes::backoff::Backoff;
 use crate::lanes::metrics::PublisherMetrics;
 use crate::lanes::registry::needs_in;
-use crate::lanes::stream::{Found, at};
 use crate::lanes::supervise::STANDSTILL;
 use crate::lanes::{Error, Outbox, OutboxMessage, Runtime};
 use crate::lease::Lease;
@@ -183,8 +182,9 @@ impl<O: Outbox> Run<O> {
                     if later.is_empty() { self.read(attached, next).await } else { Ok(later) }
                 },);
             if answer? == Answer::Rejected {
+                // Nothing is decided by rows that were read before: the database may have been put back since.
                 self.metrics.rejections.inc();
-                return self.compare(attached, &rows[0]).await;
+                return Ok(());
             }
             crash_point!("publisher.after_ack");
             backoff.reset();
@@ -242,23 +242,6 @@ impl<O: Outbox> Run<O> {
                 Err(Error::OutboxHole { lane: self.outbox.lane().to_string(), expected, found: row.seq })
             }
         }
-    }
-
-    /// The chain refused `row`: fine if it is there already or the stream became shorter, a lost tail otherwise.
-    async fn compare(&self, attached: &Attached, row: &OutboxMessage) -> Result<(), Error> {
-        let found = match at(&attached.stream, row.seq).await? {
-            Found::Nothing => return Ok(()),
-            Found::Event(id) if id == row.event_id => return Ok(()),
-            Found::Event(id) => id.to_string(),
-            Found::Foreign(text) => text,
-        };
-        Err(Error::LostTail {
-            stream: attached.name.clone(),
-            seq: row.seq,
-            found,
-            expected: row.event_id.to_string(),
-            advice: super::resume::REPAIR,
-        })
     }
 
     /// Writes evidence of whatever was acknowledged meanwhile, one row for all of it.

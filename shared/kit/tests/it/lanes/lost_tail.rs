@@ -15,7 +15,7 @@ use likewise_proto::lanes::v1::LaneWatermark;
 use uuid::Uuid;
 
 use super::holes::blocks;
-use super::objects::{COPIES, Copies, OBJECTS, ObjectOutbox, ObjectUpstream, Objects, objects};
+use super::objects::{COPIES, Copies, Gates, OBJECTS, ObjectOutbox, ObjectUpstream, Objects, objects};
 use super::toy::{LANE, TABLES, ToyOutbox};
 use super::world::{Process, World, lane_watermark, pool, wait, wait_lane_error};
 
@@ -93,9 +93,13 @@ impl Scene {
     }
 
     fn publish(&self, process: &Process) -> Arc<PublisherHandle> {
+        self.publish_with(process, None)
+    }
+
+    fn publish_with(&self, process: &Process, gates: Option<Arc<Gates>>) -> Arc<PublisherHandle> {
         let _entered = process.enter();
         let rows = process.pool.clone();
-        let outbox = ObjectOutbox(ToyOutbox { pool: rows.clone(), rows });
+        let outbox = ObjectOutbox(ToyOutbox { pool: rows.clone(), rows }, gates);
         Publisher::spawn(process.runtime.clone(), Arc::new(outbox))
     }
 
@@ -299,11 +303,51 @@ fn repairing_process_to_be_killed() {
         let process = world.process().await;
         let _entered = process.enter();
         let rows = process.pool.clone();
-        let outbox = ObjectOutbox(ToyOutbox { pool: rows.clone(), rows });
+        let outbox = ObjectOutbox(ToyOutbox { pool: rows.clone(), rows }, None);
         let _handle = Publisher::spawn(process.runtime.clone(), Arc::new(outbox));
         tokio::time::sleep(Duration::from_secs(60)).await;
     });
     panic!("it was not killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inv_25_a_server_put_back_amid_its_repair_with_the_record_is_repaired_again() {
+    let mut scene = Scene::new().await;
+    let process = scene.world.process().await;
+    let publisher = scene.publish(&process);
+    let (_prompt, _) = scene.copy(&process, "prompt", None);
+    let before = scene.change(0, 10, "kept").await;
+    scene.published(&publisher, before).await;
+    let backup = scene.stack.back_up_postgres(0).expect("a copy");
+    let lost = scene.change(5, 20, "lost").await;
+    scene.published(&publisher, lost).await;
+    scene.agreed(&["prompt"]).await;
+    process.stop().await;
+    scene.stack.put_back_postgres(&backup).expect("put back");
+
+    // It is not for the lease to end the repair.
+    scene.world.settings.lease_ttl_ms = 60_000;
+    let process = scene.world.process().await;
+    let gates = Gates::shut();
+    let publisher = scene.publish_with(&process, Some(Arc::clone(&gates)));
+    let (_prompt, _) = scene.copy(&process, "prompt", None);
+    gates.wait(0).await;
+    let recorded = scene.stack.back_up_postgres(0).expect("a copy");
+    gates.open[0].add_permits(1);
+    gates.wait(1).await;
+    scene.stack.put_back_postgres(&recorded).expect("put back");
+    assert_eq!(
+        scene.world.number("select count(*) from object where value = 'gone'").await,
+        0,
+        "stated again, and lost"
+    );
+    gates.open[1].add_permits(1);
+    wait_served(&publisher, 1).await;
+    let last = scene.change(0, 3, "after").await;
+    scene.published(&publisher, last).await;
+    scene.agreed(&["prompt"]).await;
+    scene.check_streams(1).await;
+    process.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@ use likewise_kit::lanes::{
     self, ApplyError, Error, Lane, LaneMessage, Outbox, OutboxMessage, OutboxWatermarks, Projection, Repair, ShardMeta,
     Upstream,
 };
+use tokio::sync::Semaphore;
 
 use super::toy::{LANE, ToyOutbox};
 
@@ -77,7 +78,31 @@ pub(super) async fn objects(pool: &Pool, text: &str) -> Objects {
 }
 
 /// The toy's outbox, of objects.
-pub(super) struct ObjectOutbox(pub(super) ToyOutbox);
+pub(super) struct ObjectOutbox(pub(super) ToyOutbox, pub(super) Option<Arc<Gates>>);
+
+/// Stops the first restatement before it begins and after it has committed, until the test lets it go on.
+#[derive(Debug)]
+pub(super) struct Gates {
+    pub(super) reached: [Semaphore; 2],
+    pub(super) open: [Semaphore; 2],
+}
+
+impl Gates {
+    pub(super) fn shut() -> Arc<Self> {
+        let none = || [Semaphore::new(0), Semaphore::new(0)];
+        Arc::new(Self { reached: none(), open: none() })
+    }
+
+    async fn pass(&self, gate: usize) {
+        self.reached[gate].add_permits(1);
+        // Stays open once it was opened.
+        drop(self.open[gate].acquire().await.expect("never closed"));
+    }
+
+    pub(super) async fn wait(&self, gate: usize) {
+        self.reached[gate].acquire().await.expect("never closed").forget();
+    }
+}
 
 impl Outbox for ObjectOutbox {
     fn lane(&self) -> Lane {
@@ -122,8 +147,14 @@ impl Repair for ObjectOutbox {
         Box::pin(async move {
             let names: Vec<String> = messages.iter().map(|message| object(&message.payload).0).collect();
             let epoch = i32::try_from(epoch).expect("small");
+            if let Some(gates) = &self.1 {
+                gates.pass(0).await;
+            }
             let client = self.0.rows.get().await?;
             let row = client.query_one("select restate($1, $2)", &[&epoch, &names]).await?;
+            if let Some(gates) = &self.1 {
+                gates.pass(1).await;
+            }
             Ok(u64::try_from(row.get::<_, i64>(0)).expect("positive"))
         })
     }

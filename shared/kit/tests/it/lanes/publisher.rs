@@ -206,7 +206,7 @@ async fn a_foreign_message_at_our_number_stops_the_lane() {
     publish_foreign(&world, 7).await;
     world.commit(3).await;
     handle.wake();
-    wait_lane_error(&handle, "at 6 holds event").await;
+    wait_lane_error(&handle, "at 7 holds event").await;
     let seen = lane_watermark(&handle).await;
     assert_eq!((seen.committed_seq, seen.published_seq), (8, 5));
     assert!(seen.oldest_unpublished_at.is_some());
